@@ -1,0 +1,28 @@
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+
+.PHONY: help setup reproduce test lint lab
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## */\1\t/p' Makefile | expand -t 12
+
+setup: .venv/.installed  ## install the pinned packages into .venv
+
+reproduce: setup  ## run GC-Fed's tables and figures at smoke scale, write figures/index.html
+	.venv/bin/paperlib reproduce gc_fed --scale smoke --recompute
+
+test: lint  ## lint, then every test, then every notebook against its stored outputs
+	.venv/bin/python -m pytest -q tests
+	.venv/bin/python -m pytest -q --nbval --nbval-sanitize-with tests/nbval_sanitize.cfg notebooks
+
+lint: setup  ## ruff and mypy
+	.venv/bin/ruff check
+	.venv/bin/mypy
+
+lab: setup  ## open the notebooks
+	.venv/bin/jupyter lab notebooks
+
+.venv/.installed: pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo 'paperlib needs Python 3.11 or newer, found "$(PYTHON)"; name another: make setup PYTHON=python3.12' >&2; exit 1; }
+	"$(PYTHON)" -m venv .venv
+	.venv/bin/pip install -q -c constraints.txt -e ".[notebooks,dev]"
+	touch $@

@@ -1,0 +1,309 @@
+"""Data sets as tensors: `load("cifar10")` is all of CIFAR-10, as bytes, in one tensor.
+
+Files are looked for in one data directory: the argument `data_dir`, else the environment variable
+PAPERLIB_DATA, else `data/sets` of the repository. A pack `<name>.npz` (see `paperlib.data.packed`) comes
+first, then the published files (see `paperlib.data.sources`), then a download of those through torchvision,
+unless PAPERLIB_DOWNLOAD=0 forbids it. Any other `<name>.npz` in the directory is a data set of the user's,
+under that name.
+"""
+
+import functools
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paperlib.data import packed, sources
+from paperlib.data.packed import Source, Split
+
+
+class MissingDataError(ValueError):
+    """A known data set is not in the data directory and cannot be downloaded."""
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What is known of a data set without having it."""
+
+    title: str
+    classes: int
+    channels: int
+    size: int  # height and width in pixels
+    train: int  # number of images
+    test: int
+    obtain: str  # how to get it
+    mean: tuple[float, ...] | None = None  # of pixels in [0, 1]; None: computed from the training images
+    std: tuple[float, ...] | None = None
+
+
+_DOWNLOAD = "it is downloaded where there is internet, or copy its files there"
+_TINY = "unpack tiny-imagenet-200.zip from cs231n.stanford.edu there"
+_LEAF = "make it with LEAF (preprocess.sh -s niid --sf 1.0 -k 0 -t sample), and copy train and test there"
+
+# The authors of GC-Fed use these two, for EMNIST and for every colour set (section 3 of its specification).
+_EMNIST = ((0.1751,), (0.3333,))
+_COLOUR = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+
+DATASETS: dict[str, DatasetInfo] = {
+    "digits": DatasetInfo(
+        "handwritten digits of scikit-learn", 10, 1, 28, 1437, 360, "it comes with scikit-learn"
+    ),
+    "mnist": DatasetInfo("MNIST", 10, 1, 28, 60_000, 10_000, _DOWNLOAD, (0.1307,), (0.3081,)),
+    "fmnist": DatasetInfo("Fashion-MNIST", 10, 1, 28, 60_000, 10_000, _DOWNLOAD, (0.2860,), (0.3530,)),
+    "emnist_byclass": DatasetInfo("EMNIST ByClass", 62, 1, 28, 697_932, 116_323, _DOWNLOAD, *_EMNIST),
+    "emnist_letters": DatasetInfo("EMNIST Letters", 26, 1, 28, 124_800, 20_800, _DOWNLOAD, *_EMNIST),
+    "svhn": DatasetInfo("SVHN", 10, 3, 32, 73_257, 26_032, _DOWNLOAD, *_COLOUR),
+    "cifar10": DatasetInfo("CIFAR-10", 10, 3, 32, 50_000, 10_000, _DOWNLOAD, *_COLOUR),
+    "cifar100": DatasetInfo("CIFAR-100", 100, 3, 32, 50_000, 10_000, _DOWNLOAD, *_COLOUR),
+    "tinyimagenet": DatasetInfo("Tiny-ImageNet", 200, 3, 64, 100_000, 10_000, _TINY, *_COLOUR),
+    # FedImpro's counts (3400 writers); what LEAF makes differs with its version and options.
+    "femnist": DatasetInfo("FEMNIST", 62, 1, 28, 671_585, 77_483, _LEAF, *_EMNIST),
+}
+
+# Other names under which packs of known sets go about, and what must be said of one of them.
+_ALIASES = {"fashion_mnist": "fmnist", "cifar10_jpeg": "cifar10", "cifar100_jpeg": "cifar100"}
+_OWN_SPLIT = "cifar100_jpeg"
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set on one device. Loaded sets are shared within the process: treat the tensors as read-only."""
+
+    name: str
+    train_images: Tensor  # uint8 [N, C, H, W]
+    train_labels: Tensor  # int64 [N]
+    test_images: Tensor  # uint8 [M, C, H, W]
+    test_labels: Tensor  # int64 [M]
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]  # per channel, of pixels in [0, 1]
+    std: tuple[float, ...]
+    source: str  # one phrase that says which data this is, for the foot of a table
+    writers: Tensor | None = None  # int64 [N], training images only, of sets with a natural partition
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of every image."""
+        channels, height, width = self.train_images.shape[1:]
+        return channels, height, width
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits over sizes, labels, writers and the bytes of up to 256 images of each split.
+
+        It tells a resumed run that the data changed. JPEG decoders may differ in a last bit between machines,
+        and then so do the fingerprints of JPEG packs.
+        """
+        digest = hashlib.sha256()
+        for tensor in (self.train_images, self.test_images):
+            rows = torch.linspace(0, len(tensor) - 1, min(len(tensor), 256), dtype=torch.float64).long()
+            digest.update(repr(tuple(tensor.shape)).encode())
+            digest.update(tensor[rows.to(tensor.device)].cpu().numpy().tobytes())
+        for labels in (self.train_labels, self.test_labels, self.writers):
+            if labels is not None:
+                digest.update(labels.cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def to(self, device: str | torch.device) -> "Dataset":
+        """The same data set with its tensors on `device`."""
+        return replace(
+            self,
+            train_images=self.train_images.to(device),
+            train_labels=self.train_labels.to(device),
+            test_images=self.test_images.to(device),
+            test_labels=self.test_labels.to(device),
+            writers=None if self.writers is None else self.writers.to(device),
+        )
+
+
+def load(
+    name: str,
+    *,
+    train_size: int | None = None,
+    test_size: int | None = None,
+    image_size: int | None = None,
+    data_dir: Path | str | None = None,
+    device: str | torch.device = "cpu",
+) -> Dataset:
+    """The data set `name`: one of DATASETS, or the user's own `<name>.npz` in the data directory.
+
+    train_size, test_size: take the first n images (default: all). All sets are in shuffled order, by a
+        permutation that is always the same, so a prefix has the classes in the proportions of the whole.
+    image_size: height and width to which `digits` is enlarged, 28 (default) or 32; the others have one size.
+
+    EMNIST is upright, from packs and from torchvision alike, whose files store it transposed: what a flip
+    does to a glyph must not depend on where the file came from. The authors of GC-Fed train on the transposed
+    images, so their horizontal flip turns the upright glyph upside down.
+
+    The last four results are kept and shared: treat the tensors as read-only.
+
+    ValueError: unknown name, more images asked for than there are, another image_size, or a malformed file.
+    MissingDataError (a ValueError): a known set that is neither at hand nor downloadable.
+    """
+    for argument, size in (("train_size", train_size), ("test_size", test_size)):
+        if size is not None and size < 1:
+            raise ValueError(f"{argument}={size} must be at least 1, or None for all images.")
+    return _load(name, train_size, test_size, image_size, _directory(data_dir), str(torch.device(device)))
+
+
+def available(name: str, data_dir: Path | str | None = None) -> bool:
+    """Whether `load(name)` would find the set without a download."""
+    root = _directory(data_dir)
+    if name == "digits" or _pack(name, root) is not None:
+        return True
+    return name in sources.FILES and sources.present(name, root)
+
+
+def describe_source(name: str, image_size: int | None = None, data_dir: Path | str | None = None) -> str:
+    """`Dataset.source` of the set that `load` would deliver, without reading its images."""
+    root = _directory(data_dir)
+    if name not in DATASETS and _pack(name, root) is None:
+        raise _unknown(name, root)
+    return _phrase(name, image_size, root)
+
+
+@functools.lru_cache(maxsize=4)
+def _load(
+    name: str, train_size: int | None, test_size: int | None, image_size: int | None, root: Path, device: str
+) -> Dataset:
+    source = _read(name, image_size, root)
+    train, test = source.train, source.test
+    train_size = _count("train_size", train_size, train, f"training images of data set '{name}'")
+    test_size = _count("test_size", test_size, test, f"test images of data set '{name}'")
+    images = train.images(train_size)
+
+    info = DATASETS.get(name)
+    if info is not None and info.mean is not None and info.std is not None:
+        mean, std = info.mean, info.std
+    else:
+        mean, std = _mean_and_std(train.images(len(train.labels)) if train.decoded else images)
+    dataset = Dataset(
+        name=name,
+        train_images=torch.from_numpy(images),
+        train_labels=torch.from_numpy(train.labels[:train_size].copy()),
+        test_images=torch.from_numpy(test.images(test_size)),
+        test_labels=torch.from_numpy(test.labels[:test_size].copy()),
+        classes=source.classes,
+        mean=mean,
+        std=std,
+        source=_phrase(name, image_size, root),
+        writers=None if source.writers is None else torch.from_numpy(source.writers[:train_size].copy()),
+    )
+    return dataset.to(device)
+
+
+def _read(name: str, image_size: int | None, root: Path) -> Source:
+    info = DATASETS.get(name)
+    if info is not None:
+        _check_image_size(name, image_size, sources.DIGITS_SIZES if name == "digits" else (info.size,))
+    if name == "digits":
+        return sources.digits(image_size or sources.DIGITS_SIZES[0])
+    pack = _pack(name, root)
+    if pack is None:
+        if info is None:
+            raise _unknown(name, root)
+        if not sources.present(name, root):
+            _download(name, root)
+        return sources.read(name, root)
+    source = packed.read(pack)
+    if info is None:
+        _, height, width = source.train.shape
+        _check_image_size(name, image_size, (height,) if height == width else ())
+    else:
+        actual = (source.train.shape, len(source.classes))
+        expected = ((info.channels, info.size, info.size), info.classes)
+        if actual != expected:
+            raise ValueError(
+                f"{pack} holds images of shape {actual[0]} in {actual[1]} classes, but {info.title} has shape"
+                f" {expected[0]} and {expected[1]} classes; as a set of your own it needs another file name."
+            )
+    return source
+
+
+def _check_image_size(name: str, image_size: int | None, choices: tuple[int, ...]) -> None:
+    if image_size is not None and image_size not in choices:
+        valid = " or ".join(str(size) for size in (None, *choices))
+        raise ValueError(f"image_size={image_size} is not a size of data set '{name}': choose {valid}.")
+
+
+def _count(argument: str, size: int | None, split: Split, what: str) -> int:
+    if size is not None and size > len(split.labels):
+        raise ValueError(f"{argument}={size} is more than the {len(split.labels)} {what}.")
+    return size or len(split.labels)
+
+
+def _mean_and_std(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Per channel of uint8 [N, C, H, W], of pixels in [0, 1]. A constant channel gets std 1."""
+    values = np.arange(256) / 255
+    mean, std = [], []
+    for channel in range(images.shape[1]):
+        counts = torch.bincount(torch.from_numpy(images[:, channel].ravel()), minlength=256).numpy()
+        average = float(np.average(values, weights=counts))
+        mean.append(average)
+        std.append(float(np.sqrt(np.average((values - average) ** 2, weights=counts))) or 1.0)
+    return tuple(mean), tuple(std)
+
+
+def _directory(data_dir: Path | str | None) -> Path:
+    default = Path(__file__).resolve().parents[2] / "data" / "sets"
+    return Path(data_dir or os.environ.get("PAPERLIB_DATA") or default).expanduser().absolute()
+
+
+def _pack_names(name: str) -> list[str]:
+    return [f"{name}.npz", *(f"{alias}.npz" for alias, known in _ALIASES.items() if known == name)]
+
+
+def _pack(name: str, root: Path) -> Path | None:
+    """The pack of the set in the data directory, if there is one."""
+    if name in _ALIASES or name == "digits" or name != Path(name).name:
+        return None
+    return next((root / file for file in _pack_names(name) if (root / file).is_file()), None)
+
+
+def _phrase(name: str, image_size: int | None, root: Path) -> str:
+    if name == "digits":
+        size = image_size or sources.DIGITS_SIZES[0]
+        return f"{DATASETS[name].title}, 8x8 enlarged to {size}x{size}"
+    pack = _pack(name, root)
+    if name not in DATASETS:
+        return f"{name}.npz"
+    title = DATASETS[name].title
+    if pack is None or name == "tinyimagenet" or not packed.is_encoded(pack):
+        return title  # Tiny-ImageNet is published as JPEG files
+    if pack.stem == _OWN_SPLIT:
+        return f"{title}, JPEG copy with its own train/test split"
+    return f"{title}, JPEG copy (lossy)"
+
+
+def _download(name: str, root: Path) -> None:
+    """Fetch the published files, or say where they were looked for and why they did not come."""
+    if name not in sources.DOWNLOADABLE:
+        reason = ""
+    elif os.environ.get("PAPERLIB_DOWNLOAD") == "0":
+        reason = ", and PAPERLIB_DOWNLOAD=0 forbids a download"
+    else:
+        try:
+            return sources.download(name, root)
+        except sources.DOWNLOAD_ERRORS as error:
+            reason = f", and the download failed ({' '.join(str(error).split())})"
+    missing = next(file for file in sources.FILES[name] if not (root / file).exists())
+    raise MissingDataError(
+        f"Data set '{name}' is not in {root} (looked for {' or '.join(_pack_names(name))}, or else {missing} "
+        f"and what belongs to it){reason}; {DATASETS[name].obtain}, or set PAPERLIB_DATA to the directory "
+        "that has it."
+    )
+
+
+def _unknown(name: str, root: Path) -> ValueError:
+    if name in _ALIASES:
+        return ValueError(f"'{name}' is the name of a file; the data set is called '{_ALIASES[name]}'.")
+    return ValueError(
+        f"Unknown data set '{name}': choose one of {', '.join(DATASETS)}, or put {name}.npz into {root}."
+    )

@@ -1,0 +1,265 @@
+"""How the training samples are divided among the clients.
+
+Every partition is drawn on the CPU from the stream (seed, "partition"), so that it is the same on every device.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.random import Generator
+from torch import Tensor
+
+from paperlib.federated.streams import rng
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_DRAWS = 20_000
+
+
+class Partition(list[Tensor]):
+    """One int64 index tensor [n_k] per client, into the training set whose labels are ``labels`` [N]."""
+
+    def __init__(self, parts: list[Tensor], labels: Tensor):
+        super().__init__(parts)
+        self.labels = labels
+
+    def counts(self) -> Tensor:
+        """Samples per client and class, int64 [clients, C]."""
+        classes = int(self.labels.max()) + 1
+        return torch.stack([torch.bincount(self.labels[part], minlength=classes) for part in self])
+
+    def describe(self) -> pd.DataFrame:
+        """Per client: samples, classes present, entropy of its labels (nats), count of each class.
+
+        ``describe().attrs`` holds the spread of the sizes: smallest, median, largest, coefficient of variation.
+        """
+        counts = self.counts().numpy()
+        sizes = counts.sum(1)
+        shares = counts / np.maximum(sizes, 1)[:, None]
+        entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(1)
+        table = pd.DataFrame(counts, columns=[f"class_{c}" for c in range(counts.shape[1])])
+        table.insert(0, "label_entropy", entropy)
+        table.insert(0, "classes", (counts > 0).sum(1))
+        table.insert(0, "samples", sizes)
+        table.index.name = "client"
+        table.attrs = {
+            "smallest": int(sizes.min()),
+            "median": float(np.median(sizes)),
+            "largest": int(sizes.max()),
+            "variation": float(sizes.std() / sizes.mean()),
+        }
+        return table
+
+    def plot(self, kind: str = "heatmap", ax: "Axes | None" = None) -> "Axes":
+        """Samples per client and class as a "heatmap" or as "bubbles"."""
+        from paperlib import plots
+
+        return plots.partition(self.counts(), kind, ax)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a partition function gets: labels [N] as NumPy int64, number of classes, and the user's wishes."""
+
+    labels: np.ndarray
+    classes: int
+    clients: int
+    alpha: float
+    min_samples: int
+    writers: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A named partition: its function, whether it needs alpha, and what it is in a line."""
+
+    draw: Callable[[Request, Generator], list[np.ndarray]]
+    needs_alpha: bool
+    title: str
+
+
+def partition(
+    labels: Tensor,
+    name: str,
+    *,
+    clients: int,
+    alpha: float | None = None,
+    seed: int = 0,
+    min_samples: int = 1,
+    writers: Tensor | None = None,
+) -> Partition:
+    """Divide samples with ``labels`` [N] among ``clients``; see `PARTITIONS` for the names.
+
+    alpha: Dirichlet concentration, or number of classes per client. min_samples: size of the smallest client; Dirichlet
+    draws are repeated until it is met. writers: [N], who made each sample ("natural" only). Every sample goes to
+    exactly one client, except that "natural" leaves out the writers that were not chosen.
+
+    Raises ValueError if the request is impossible or no draw in 20,000 meets ``min_samples``; the sentence names the
+    nearest feasible value.
+    """
+    if name not in PARTITIONS:
+        raise ValueError(f"unknown partition {name!r}; choose one of {', '.join(PARTITIONS)}")
+    if PARTITIONS[name].needs_alpha and (alpha is None or alpha <= 0):
+        raise ValueError(f"alpha is {alpha}, but the partition {name} needs a number above 0")
+    if clients * max(min_samples, 1) > len(labels):
+        raise ValueError(
+            f"{clients} clients with at least {max(min_samples, 1)} samples each need more than the {len(labels)} "
+            f"samples there are; at most {len(labels) // max(min_samples, 1)} clients are possible"
+        )
+    known = labels.cpu()
+    request = Request(
+        known.numpy(),
+        int(known.max()) + 1,
+        clients,
+        0.0 if alpha is None else float(alpha),
+        min_samples,
+        None if writers is None else writers.cpu().numpy(),
+    )
+    parts = PARTITIONS[name].draw(request, rng(seed, "partition"))
+    smallest = min(len(part) for part in parts)
+    if smallest < min_samples:
+        raise ValueError(
+            f"the partition {name} gives its smallest client {smallest} samples, below min_samples={min_samples}; "
+            f"ask for min_samples <= {smallest}"
+        )
+    return Partition([torch.from_numpy(np.sort(part)).to(labels.device) for part in parts], known)
+
+
+def thin(part: Tensor, labels: Tensor, share: float) -> Tensor:
+    """A share of a client's samples [n], rounded up, spread evenly over its classes.  [n] -> [ceil(share n)]"""
+    kept = math.ceil(share * len(part) - 1e-9)
+    by_class = part[torch.argsort(labels[part], stable=True)]
+    positions = torch.arange(kept, device=part.device) * len(part) // max(kept, 1)
+    return by_class[positions].sort().values
+
+
+def _iid(request: Request, stream: Generator) -> list[np.ndarray]:
+    """All samples shuffled, cut into parts whose sizes differ by at most one."""
+    return np.array_split(stream.permutation(len(request.labels)), request.clients)
+
+
+def _dirichlet(request: Request, stream: Generator) -> list[np.ndarray]:
+    return _draw_dirichlet(request, stream, capped=False)
+
+
+def _dirichlet_capped(request: Request, stream: Generator) -> list[np.ndarray]:
+    return _draw_dirichlet(request, stream, capped=True)
+
+
+def _draw_dirichlet(request: Request, stream: Generator, capped: bool) -> list[np.ndarray]:
+    """Per class, shares p ~ Dir(alpha) over the clients; all classes are redrawn until every client has min_samples.
+
+    capped: a client that already holds its fair share n/N gets nothing of the classes that follow (the rule of the
+    papers' code). The counts decide on a redraw, so samples are shuffled only once, for the draw that is kept.
+    """
+    sizes = np.bincount(request.labels, minlength=request.classes)
+    best = 0
+    for _ in range(MAX_DRAWS):
+        counts = _dirichlet_counts(sizes, request, stream, capped)
+        smallest = int(counts.sum(0).min())
+        best = max(best, smallest)
+        if smallest >= request.min_samples:
+            return _deal(request.labels, counts, stream)
+    raise ValueError(
+        f"none of {MAX_DRAWS} Dirichlet({request.alpha:g}) draws over {request.clients} clients gave each at least "
+        f"min_samples={request.min_samples}; the best one reached {best}: ask for min_samples <= {best}, fewer clients, "
+        f"or a larger alpha"
+    )
+
+
+def _dirichlet_counts(sizes: np.ndarray, request: Request, stream: Generator, capped: bool) -> np.ndarray:
+    """Samples per class and client, int64 [C, clients]."""
+    fair = sizes.sum() / request.clients
+    counts = np.zeros((len(sizes), request.clients), dtype=np.int64)
+    held = np.zeros(request.clients)
+    for c, n in enumerate(sizes):
+        p = stream.dirichlet(np.full(request.clients, request.alpha))
+        if capped:
+            p = p * (held < fair)
+            if p.sum() == 0:  # every positive share fell on a full client
+                p = (held < fair).astype(float)
+            p = p / p.sum()
+        cuts = np.floor(np.cumsum(p)[:-1] * n).astype(np.int64)
+        counts[c] = np.diff(cuts, prepend=0, append=n)
+        held += counts[c]
+    return counts
+
+
+def _classes_per_client(request: Request, stream: Generator) -> list[np.ndarray]:
+    """Client i holds class i mod C and alpha - 1 further classes; a class is divided evenly among its holders (FedGPS)."""
+    each = int(request.alpha)
+    if each != request.alpha or not 1 <= each <= request.classes:
+        raise ValueError(
+            f"alpha is {request.alpha:g} classes per client; choose a whole number from 1 to {request.classes}"
+        )
+    holds = np.zeros((request.classes, request.clients), dtype=bool)
+    for client in range(request.clients):
+        first = client % request.classes
+        others = np.delete(np.arange(request.classes), first)
+        holds[[first, *stream.choice(others, each - 1, replace=False)], client] = True
+    counts = np.zeros(holds.shape, dtype=np.int64)
+    for c, n in enumerate(np.bincount(request.labels, minlength=request.classes)):
+        holders = np.flatnonzero(holds[c])
+        if len(holders) == 0:
+            raise ValueError(
+                f"no client holds class {c}: {request.clients} clients with {each} classes each cannot be sure to cover "
+                f"{request.classes} classes; ask for at least {request.classes} clients"
+            )
+        share, extra = divmod(int(n), len(holders))
+        counts[c, holders] = share + (np.arange(len(holders)) < extra)
+    return _deal(request.labels, counts, stream)
+
+
+def _two_classes(request: Request, stream: Generator) -> list[np.ndarray]:
+    """Client k owns all samples of classes 2k and 2k + 1 (FedHydra's 2c/c)."""
+    if 2 * request.clients != request.classes:
+        raise ValueError(
+            f"two_classes gives each client two of {request.classes} classes, so it needs {request.classes // 2} clients, "
+            f"not {request.clients}"
+        )
+    return [np.flatnonzero(request.labels // 2 == client) for client in range(request.clients)]
+
+
+def _natural(request: Request, stream: Generator) -> list[np.ndarray]:
+    """One writer is one client; writers are chosen at random among those with at least min_samples samples."""
+    if request.writers is None:
+        raise ValueError(
+            "the partition natural needs a data set with writers (femnist, or a packed set with train_writers)"
+        )
+    names, samples = np.unique(request.writers, return_counts=True)
+    names = names[samples >= request.min_samples]
+    if len(names) < request.clients:
+        raise ValueError(
+            f"{request.clients} clients are asked for, but only {len(names)} writers have at least {request.min_samples} "
+            f"samples; ask for at most {len(names)} clients"
+        )
+    chosen = np.sort(stream.choice(names, request.clients, replace=False))
+    return [np.flatnonzero(request.writers == writer) for writer in chosen]
+
+
+def _deal(labels: np.ndarray, counts: np.ndarray, stream: Generator) -> list[np.ndarray]:
+    """Give every client counts[c, client] samples of each class c, drawn without replacement."""
+    parts: list[list[np.ndarray]] = [[] for _ in range(counts.shape[1])]
+    for c, row in enumerate(counts):
+        shuffled = stream.permutation(np.flatnonzero(labels == c))
+        for client, samples in enumerate(np.split(shuffled, np.cumsum(row)[:-1])):
+            parts[client].append(samples)
+    return [np.concatenate(part) for part in parts]
+
+
+PARTITIONS: dict[str, Kind] = {
+    "iid": Kind(_iid, False, "shuffled and cut into equal parts"),
+    "dirichlet": Kind(_dirichlet, True, "Dirichlet shares per class"),
+    "dirichlet_capped": Kind(
+        _dirichlet_capped, True, "Dirichlet shares per class, nothing more for a client that is full"
+    ),
+    "classes_per_client": Kind(_classes_per_client, True, "alpha classes per client"),
+    "two_classes": Kind(_two_classes, False, "classes 2k and 2k+1 to client k"),
+    "natural": Kind(_natural, False, "by writer"),
+}

@@ -1,0 +1,220 @@
+"""Data sets in the form in which their makers publish them.
+
+Their own order is by class, by writer or by archive, so each split is shuffled once, by a permutation that is
+always the same: a prefix then has the classes in the proportions of the whole, and it is everybody's prefix.
+"""
+
+import json
+import socket
+import string
+import tempfile
+from collections.abc import Iterator
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from paperlib._torchvision import torchvision
+from paperlib.data.packed import Source, Split, array_split, file_split
+
+_IDX = ("images-idx3-ubyte", "labels-idx1-ubyte")
+
+FILES: dict[str, tuple[str, ...]] = {
+    "mnist": tuple(f"MNIST/raw/{split}-{part}" for split in ("train", "t10k") for part in _IDX),
+    "fmnist": tuple(f"FashionMNIST/raw/{split}-{part}" for split in ("train", "t10k") for part in _IDX),
+    "emnist_byclass": tuple(
+        f"EMNIST/raw/emnist-byclass-{split}-{part}" for split in ("train", "test") for part in _IDX
+    ),
+    "emnist_letters": tuple(
+        f"EMNIST/raw/emnist-letters-{split}-{part}" for split in ("train", "test") for part in _IDX
+    ),
+    "svhn": ("train_32x32.mat", "test_32x32.mat"),
+    "cifar10": tuple(
+        f"cifar-10-batches-py/{file}"
+        for file in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta")
+    ),
+    "cifar100": tuple(f"cifar-100-python/{file}" for file in ("train", "test", "meta")),
+    "tinyimagenet": ("tiny-imagenet-200/train", "tiny-imagenet-200/val/val_annotations.txt"),
+    "femnist": ("femnist/train", "femnist/test"),
+}
+"""What must lie in the data directory for each set, in the layout of torchvision, Tiny-ImageNet and LEAF."""
+
+_TORCHVISION: dict[str, tuple[str, dict[str, str]]] = {  # name of the loader's class, its options
+    "mnist": ("MNIST", {}),
+    "fmnist": ("FashionMNIST", {}),
+    "emnist_byclass": ("EMNIST", {"split": "byclass"}),
+    "emnist_letters": ("EMNIST", {"split": "letters"}),
+    "svhn": ("SVHN", {}),
+    "cifar10": ("CIFAR10", {}),
+    "cifar100": ("CIFAR100", {}),
+}
+
+DOWNLOADABLE = frozenset(_TORCHVISION)
+DOWNLOAD_ERRORS = (OSError, RuntimeError, HTTPException)  # no network, no space, or a wrong checksum
+
+DIGITS_SIZES = (28, 32)
+_DIGITS_TRAIN = 1437
+
+_TIMEOUT = 10.0  # seconds that a server may stay silent
+
+_DIGIT_NAMES = tuple(string.digits)
+_ALPHANUMERIC = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
+
+
+def present(name: str, root: Path) -> bool:
+    """Whether the published files of the set lie in the data directory."""
+    return all((root / file).exists() for file in FILES[name])
+
+
+def download(name: str, root: Path) -> None:
+    """Fetch a set of DOWNLOADABLE into the data directory through torchvision, which verifies checksums.
+
+    Raises one of DOWNLOAD_ERRORS. The directory is changed only once everything has arrived.
+    """
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_TIMEOUT)  # torchvision itself would wait for a silent server for ever
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as temporary:
+            for train in (True, False):
+                _torchvision_set(name, Path(temporary), train, download=True)
+            for file in [path for path in Path(temporary).rglob("*") if path.is_file()]:
+                target = root / file.relative_to(temporary)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                file.replace(target)
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def read(name: str, root: Path) -> Source:
+    """The set `name` of FILES, whose files are `present` in the data directory `root`.
+
+    ValueError where they are damaged.
+    """
+    if name == "tinyimagenet":
+        return tiny_imagenet(root / "tiny-imagenet-200")
+    if name == "femnist":
+        return femnist(root / "femnist")
+    return _from_torchvision(name, root)
+
+
+def digits(size: int) -> Source:
+    """The 1797 handwritten digits of scikit-learn, 8x8 pixels, enlarged bilinearly to size x size."""
+    from sklearn.datasets import load_digits  # slow to import, and needed for this set only
+
+    bunch = load_digits()
+    small = torch.from_numpy(bunch.images).float().unsqueeze(1) * (255 / 16)
+    large = torch.nn.functional.interpolate(small, size=(size, size), mode="bilinear", align_corners=False)
+    images = large.round().to(torch.uint8).squeeze(1).numpy()
+    labels = bunch.target.astype(np.int64)
+    order = _order(len(labels))
+    train, test = order[:_DIGITS_TRAIN], order[_DIGITS_TRAIN:]
+    return Source(array_split(images, labels, train), array_split(images, labels, test), _DIGIT_NAMES)
+
+
+def tiny_imagenet(folder: Path) -> Source:
+    """Tiny-ImageNet from its standard folder; the test set is the official validation set, as in the papers.
+
+    Classes are the WordNet ids in sorted order. Grey images become RGB.
+    """
+    classes = tuple(sorted(path.name for path in (folder / "train").iterdir() if path.is_dir()))
+    index = {name: i for i, name in enumerate(classes)}
+    train = []
+    for name in classes:
+        train += [(path, index[name]) for path in sorted((folder / "train" / name / "images").glob("*.JPEG"))]
+    annotations = folder / "val" / "val_annotations.txt"
+    test = []
+    for number, line in enumerate(annotations.read_text().splitlines(), start=1):
+        file, name, *_ = [*line.split("\t"), ""]
+        if name not in index:
+            raise ValueError(f"{annotations}, line {number}: '{name}' is not a folder of {folder / 'train'}.")
+        test.append((folder / "val" / "images" / file, index[name]))
+
+    def split(items: list[tuple[Path, int]], place: Path) -> Split:
+        if not items:
+            raise ValueError(f"{place} holds no images.")
+        order = _order(len(items))
+        labels = np.array([items[i][1] for i in order], np.int64)
+        return file_split(lambda i: items[order[i]][0], labels, "RGB", (64, 64), str(place))
+
+    return Source(split(train, folder / "train"), split(test, folder / "val"), classes)
+
+
+def femnist(folder: Path) -> Source:
+    """FEMNIST from the JSON files of the LEAF benchmark, with the writer of every training image.
+
+    LEAF stores dark glyphs on white; here they are bright on black, as in EMNIST and MNIST, so that the zero
+    padding of a random crop is background. Labels are those of EMNIST ByClass; writers are numbered in the
+    sorted order of their names.
+    """
+    images, labels, users = _leaf(folder / "train")
+    test_images, test_labels, _ = _leaf(folder / "test")
+    order = _order(len(labels))
+    writers = np.unique(users, return_inverse=True)[1].astype(np.int64)
+    test = array_split(test_images, test_labels, _order(len(test_labels)))
+    return Source(array_split(images, labels, order), test, _ALPHANUMERIC, writers[order])
+
+
+def _leaf(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(images uint8 [N, 28, 28], labels int64 [N], users [N]) of all JSON files of a folder."""
+    images, labels, users = [], [], []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            for user, x, y in _leaf_users(path):
+                if x.shape != (len(y), 784) or x.min() < 0 or x.max() > 1 or y.min() < 0 or y.max() > 61:
+                    raise ValueError(f"user {user}: pixels must be 784 numbers from 0 to 1, labels 0 to 61")
+                images.append(255 - np.rint(x * 255).astype(np.uint8).reshape(-1, 28, 28))
+                labels.append(y)
+                users += [user] * len(y)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a LEAF file of FEMNIST ({error}).") from error
+    if not images:
+        raise ValueError(f"{folder} holds no LEAF files (*.json) with images.")
+    return np.concatenate(images), np.concatenate(labels), np.array(users)
+
+
+def _leaf_users(path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    content = json.loads(path.read_bytes())
+    for user in content["users"]:
+        data = content["user_data"][user]
+        if data["y"]:
+            yield user, np.array(data["x"], np.float32), np.array(data["y"], np.int64)
+
+
+def _from_torchvision(name: str, root: Path) -> Source:
+    torchvision()  # an installation that cannot be imported is not the files' fault
+    try:
+        train, test = (_torchvision_set(name, root, train) for train in (True, False))
+    except (OSError, RuntimeError, ValueError, AssertionError, EOFError, KeyError) as error:
+        raise ValueError(f"The files of data set '{name}' in {root} are damaged ({error}).") from error
+    classes = {
+        "mnist": _DIGIT_NAMES,
+        "svhn": _DIGIT_NAMES,
+        "emnist_byclass": _ALPHANUMERIC,
+        "emnist_letters": tuple(string.ascii_uppercase),
+    }
+    return Source(_split(name, train), _split(name, test), classes.get(name) or tuple(train.classes))
+
+
+def _torchvision_set(name: str, root: Path, train: bool, download: bool = False) -> Any:
+    loader, options = _TORCHVISION[name]
+    half: dict[str, Any] = {"split": "train" if train else "test"} if name == "svhn" else {"train": train}
+    return getattr(torchvision().datasets, loader)(root, download=download, **half, **options)
+
+
+def _split(name: str, loaded: Any) -> Split:
+    images = np.asarray(loaded.data)
+    labels = np.asarray(loaded.labels if name == "svhn" else loaded.targets).astype(np.int64)
+    if name == "svhn":
+        images = images.transpose(0, 2, 3, 1)
+    if name.startswith("emnist"):
+        images = images.transpose(0, 2, 1)  # published transposed; see load
+    if name == "emnist_letters":
+        labels -= 1  # published as 1 to 26
+    return array_split(images, labels, _order(len(labels)))
+
+
+def _order(n: int) -> np.ndarray:
+    return np.random.default_rng(0).permutation(n)

@@ -1,0 +1,164 @@
+"""`Experiment`: the frozen description of one run."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paperlib import methods
+from paperlib.data.datasets import DATASETS, available
+from paperlib.data.partitions import PARTITIONS
+from paperlib.networks import MODELS
+
+# Part of every digest. It changes when the same description would no longer give the same run.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One federated run, described completely; two equal descriptions give the same bits on the same machine.
+
+    dataset, train_size, test_size, image_size: what `paperlib.data.load` takes; a size of None is all of it.
+    model, width: architecture, and the factor on its hidden widths (1 in the papers).
+    partition, alpha, clients, min_samples, partition_seed: what `paperlib.data.partition` takes; alpha is the Dirichlet
+        concentration, or the number of classes per client.
+    sample_share: share of its samples that each client keeps, the same of every class where possible (1 in the papers).
+    sampled: clients per round, drawn uniformly without replacement. rounds: communication rounds.
+    local_epochs, batch_size: passes over a client's samples per round, in mini-batches.
+    last_batch: a last batch that is not full is kept ("keep"), or filled by repeating the client's first samples so
+        that every batch is full ("pad", as GC-Fed's authors do).
+    augment: random crop (padding of an eighth of the width) and horizontal flip of training images.
+    lr, momentum, weight_decay: local SGD in PyTorch's form; the momentum buffer starts empty every round.
+    weighting: clients' updates are averaged with equal weight ("uniform") or by number of samples ("size").
+    method, method_options: see `paperlib.methods.REGISTRY`; the option "base" wraps a method around another.
+    seed: everything random but the partition. eval_every: rounds between evaluations on the test set.
+
+    Raises ValueError, in one sentence, for a name that does not exist or a value that is impossible.
+    """
+
+    dataset: str = "cifar10"
+    model: str = "cnn"
+    width: float = 1.0
+    partition: str = "dirichlet"
+    alpha: float | None = 0.1
+    clients: int = 100
+    sampled: int = 10
+    rounds: int = 100
+    local_epochs: int = 1
+    batch_size: int = 50
+    last_batch: str = "keep"
+    augment: bool = False
+    lr: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    weighting: str = "uniform"
+    method: str = "fedavg"
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    partition_seed: int = 0
+    min_samples: int = 1
+    sample_share: float = 1.0
+    train_size: int | None = None
+    test_size: int | None = None
+    image_size: int | None = None
+    eval_every: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "method_options", dict(self.method_options))
+        if not available(self.dataset):  # a set of the user's own is known by its file
+            _one_of("dataset", self.dataset, DATASETS)
+        _one_of("model", self.model, MODELS)
+        _one_of("partition", self.partition, PARTITIONS)
+        _one_of("last_batch", self.last_batch, ("keep", "pad"))
+        _one_of("weighting", self.weighting, ("uniform", "size"))
+        for name in ("clients", "sampled", "rounds", "local_epochs", "batch_size", "eval_every"):
+            _whole(name, getattr(self, name), 1)
+        for name in ("seed", "partition_seed", "min_samples"):
+            _whole(name, getattr(self, name), 0)
+        for name in ("train_size", "test_size", "image_size"):
+            if getattr(self, name) is not None:
+                _whole(name, getattr(self, name), 1)
+        for name in ("width", "lr"):
+            _number(name, getattr(self, name), above=0)
+        for name in ("momentum", "weight_decay"):
+            _number(name, getattr(self, name), at_least=0)
+        _number("sample_share", self.sample_share, above=0)
+        if self.sample_share > 1:
+            raise ValueError(f"sample_share is {self.sample_share}, but must be at most 1")
+        if self.momentum >= 1:
+            raise ValueError(f"momentum is {self.momentum}, but must be below 1")
+        if self.sampled > self.clients:
+            raise ValueError(f"sampled is {self.sampled}, but there are only {self.clients} clients")
+        if self.train_size is not None and self.train_size < self.clients * max(self.min_samples, 1):
+            raise ValueError(
+                f"train_size is {self.train_size}, too few for {self.clients} clients "
+                f"with at least {max(self.min_samples, 1)} samples each"
+            )
+        if self.alpha is not None:
+            _number("alpha", self.alpha, above=0)
+        elif PARTITIONS[self.partition].needs_alpha:
+            raise ValueError(f"alpha is None, but the partition {self.partition} needs one")
+        methods.build(self.method, self.method_options)
+
+    @property
+    def digest(self) -> str:
+        """The run's address in a store: 16 hex digits over all fields that differ from their defaults.
+
+        A field added later must therefore get the default that means "as before", and defaults never change.
+        """
+        text = json.dumps({"format": FORMAT, **self.changed()}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def changed(self) -> dict[str, Any]:
+        """Name -> value of the fields that differ from their defaults, as JSON values."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: _plain(value) for name, value in values.items() if value != DEFAULTS[name]}
+
+    def replace(self, **changes: Any) -> "Experiment":
+        """The same experiment with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> str:
+        return json.dumps({f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Experiment":
+        return cls(**json.loads(text))
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __str__(self) -> str:
+        where = f"{self.partition}({self.alpha:g})" if self.alpha is not None else self.partition
+        return f"{self.method} on {self.dataset}, {where}, {self.sampled} of {self.clients}, seed {self.seed}"
+
+
+def _plain(value: Any) -> Any:
+    """1 and 1.0 describe the same run: whole floats become ints."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _one_of(field_name: str, value: Any, choices: Any) -> None:
+    if value not in choices:
+        raise ValueError(f"unknown {field_name} {value!r}; choose one of {', '.join(choices)}")
+
+
+def _whole(field_name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{field_name} is {value!r}, but must be a whole number of at least {least}")
+
+
+def _number(field_name: str, value: Any, above: float | None = None, at_least: float | None = None) -> None:
+    bound = f"above {above}" if above is not None else f"at least {at_least}"
+    good = isinstance(value, int | float) and not isinstance(value, bool) and value < float("inf")
+    if not good or (above is not None and value <= above) or (at_least is not None and value < at_least):
+        raise ValueError(f"{field_name} is {value!r}, but must be a number {bound}")
+
+
+DEFAULTS = {
+    f.name: {} if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(Experiment)
+}

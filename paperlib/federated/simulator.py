@@ -1,0 +1,121 @@
+"""The round loop."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from paperlib import networks
+from paperlib.data.datasets import Dataset
+from paperlib.data.partitions import partition
+from paperlib.experiment import Experiment
+from paperlib.federated.context import Context
+from paperlib.federated.evaluation import evaluate
+from paperlib.federated.local import train_client
+from paperlib.federated.streams import rng, torch_rng
+from paperlib.methods import FedAvg, State, Upload, build
+
+Row = dict[str, float]
+
+
+@dataclass
+class Progress:
+    """Everything that changes during a run, and all that a checkpoint holds.
+
+    round: rounds finished. theta: [P], the global model. buffers: [Q]. server: the method's server state.
+    clients: client -> its persistent state, only for clients that have taken part and methods that keep one.
+    """
+
+    round: int
+    theta: Tensor
+    buffers: Tensor
+    server: State
+    clients: dict[int, State] = field(default_factory=dict)
+
+    @property
+    def finite(self) -> bool:
+        """False after a NaN or an infinity, from which no method recovers."""
+        return bool(torch.isfinite(self.theta).all() and torch.isfinite(self.buffers).all())
+
+
+def prepare(
+    experiment: Experiment, data: Dataset, dtype: torch.dtype = torch.float32
+) -> tuple[FedAvg, Progress]:
+    """The method bound to its run, and the state before round 1."""
+    e = experiment
+    parts = partition(
+        data.train_labels,
+        e.partition,
+        clients=e.clients,
+        alpha=e.alpha,
+        seed=e.partition_seed,
+        min_samples=e.min_samples,
+        writers=data.writers,
+    )
+    net = networks.build(e.model, data.shape, data.num_classes, e.width)
+    method = build(e.method, e.method_options).setup(Context(e, data, parts, net))
+    device = data.train_images.device
+    theta = net.initial(torch_rng(e.seed, "initial parameters")).to(device, dtype)
+    return method, Progress(0, theta, net.initial_buffers().to(device, dtype), method.server_init(theta))
+
+
+def sampled_clients(experiment: Experiment, round: int) -> list[int]:
+    """Clients that take part in a round (from 1), ascending; the same for every method."""
+    draw = rng(experiment.seed, "participation", round)
+    return sorted(draw.choice(experiment.clients, experiment.sampled, replace=False).tolist())
+
+
+def simulate(method: FedAvg, progress: Progress, pool: Executor) -> Iterator[Row]:
+    """Play the remaining rounds, changing ``progress``; yields one row of measurements per round.
+
+    A round that was evaluated has test_accuracy (percent) and test_loss (nats); all have seconds (training and
+    aggregation), bytes_up and bytes_down (of all sampled clients together). Stops after a round that is not finite.
+    """
+    context, e = method.context, method.context.experiment
+    while progress.round < e.rounds and progress.finite:
+        started = time.perf_counter()
+        traffic = play_round(method, progress, pool)
+        row: Row = {"round": progress.round, "seconds": time.perf_counter() - started, **traffic}
+        if progress.finite and (progress.round % e.eval_every == 0 or progress.round == e.rounds):
+            theta = method.finish(progress.theta, progress.server)
+            accuracy, loss = evaluate(context.net, theta, progress.buffers, context.data, pool)
+            row |= {"test_accuracy": accuracy, "test_loss": loss}
+        yield row
+
+
+def play_round(method: FedAvg, progress: Progress, pool: Executor) -> Row:
+    """One round: sample, train, aggregate. Returns the bytes that were sent."""
+    context, theta = method.context, progress.theta
+    round = progress.round + 1
+    cohort = sampled_clients(context.experiment, round)
+    shared = method.broadcast(progress.server, theta)
+    mean_buffers = torch.zeros_like(progress.buffers)
+    traffic = {"bytes_up": 0, "bytes_down": len(cohort) * _bytes(theta, progress.buffers, *shared.values())}
+
+    def train(client: int) -> tuple[Upload, Tensor, State]:
+        own = progress.clients.get(client)
+        if own is None:
+            own = method.client_init(client, theta)
+        return train_client(context, method, round, client, theta, progress.buffers, shared, own)
+
+    def uploads() -> Iterator[tuple[float, int, Upload]]:
+        """In client order, as they arrive: what a client sent is dropped once it has been added up."""
+        for p, client, (upload, buffers, own) in zip(
+            method.weights(cohort), cohort, pool.map(train, cohort), strict=True
+        ):
+            mean_buffers.add_(buffers, alpha=p)
+            if own:
+                progress.clients[client] = own
+            traffic["bytes_up"] += _bytes(buffers, *upload.values())
+            yield p, client, upload
+
+    progress.theta, progress.server = method.aggregate(progress.server, theta, uploads())
+    progress.buffers, progress.round = mean_buffers, round
+    return {name: float(count) for name, count in traffic.items()}
+
+
+def _bytes(*tensors: Tensor) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,0 +1,64 @@
+"""The registry of methods, and how they are built and combined.
+
+``build("gc_fed", {"border": 0.9})`` is GC-Fed; ``build("gc_fed", {"base": "fedprox", "mu": 0.1})`` is GC-Fed around
+FedProx. Two methods combine by cooperative inheritance: each hook of the outer one calls the same hook of its base.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.gc import GCFed, GlobalGC, LocalGC
+
+REGISTRY: dict[str, type[FedAvg]] = {
+    "fedavg": FedAvg,
+    "local_gc": LocalGC,
+    "global_gc": GlobalGC,
+    "gc_fed": GCFed,
+}
+
+__all__ = ["REGISTRY", "FedAvg", "State", "Upload", "build", "combine", "options_of"]
+
+
+def build(name: str, options: Mapping[str, Any] | None = None) -> FedAvg:
+    """The method ``name`` with its options; option ``base`` names a method it is wrapped around.
+
+    Raises ValueError for a name, an option or a combination that does not exist.
+    """
+    options = dict(options or {})
+    method = _find(name)
+    if "base" in options:
+        method = combine(method, _find(options.pop("base")))
+    for option in options:
+        if option not in options_of(method):
+            choices = ", ".join(options_of(method)) or "none"
+            raise ValueError(f"{name} has no option {option!r}; its options are: {choices}")
+    return method(**options)
+
+
+def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
+    """The method whose hooks are those of ``outer`` around those of ``base``; its options are those of both."""
+    if issubclass(outer, base) or issubclass(base, outer):
+        if base is FedAvg:
+            return outer
+        raise ValueError(
+            f"{outer.__name__} cannot be wrapped around {base.__name__}: one already contains the other"
+        )
+    shared = set(options_of(outer)) & set(options_of(base))
+    if shared:
+        raise ValueError(
+            f"{outer.__name__} and {base.__name__} both have an option {', '.join(sorted(shared))}"
+        )
+    return dataclass(kw_only=True)(type(f"{outer.__name__}{base.__name__}", (outer, base), {}))
+
+
+def options_of(method: type[FedAvg]) -> dict[str, Any]:
+    """Option name -> default value of a method."""
+    return {f.name: f.default for f in fields(method) if f.init}
+
+
+def _find(name: str) -> type[FedAvg]:
+    if name not in REGISTRY:
+        raise ValueError(f"unknown method {name!r}; the methods are {', '.join(REGISTRY)}")
+    return REGISTRY[name]

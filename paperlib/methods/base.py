@@ -1,0 +1,105 @@
+"""FedAvg, and the hooks every other method overrides.
+
+McMahan et al. 2017, "Communication-efficient learning of deep networks from decentralized data", Algorithm 1.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch, Context
+    from paperlib.federated.local import Optimizer
+
+State = dict[str, Tensor]
+Upload = dict[str, Tensor]
+
+
+@dataclass(kw_only=True)
+class FedAvg:
+    """Local SGD, then the average of the clients' updates.
+
+    The fields of a method are its options; hooks change nothing in the method itself, so that one method serves all
+    clients at once. ``self.context`` holds what is fixed during a run: network, experiment, class counts.
+    Vectors are flat, [P]. ``server``, ``own`` (one client's persistent state), ``shared`` (what every sampled client
+    receives beside theta) and uploads are dicts of tensors; what they hold is what the run stores and sends.
+    """
+
+    context: "Context" = field(init=False, repr=False, compare=False)
+
+    def setup(self, context: "Context") -> "FedAvg":
+        """Bind the method to a run, and compute what stays fixed in it; raises ValueError for impossible options."""
+        self.context = context
+        self.net = context.net
+        return self
+
+    # -- server, before the clients
+
+    def server_init(self, theta: Tensor) -> State:
+        """Server state before round 1."""
+        return {}
+
+    def client_init(self, client: int, theta: Tensor) -> State:
+        """State of a client that takes part for the first time; theta [P] is the global model it receives."""
+        return {}
+
+    def broadcast(self, server: State, theta: Tensor) -> State:
+        """What every sampled client receives beside theta."""
+        return {}
+
+    def weights(self, cohort: list[int]) -> list[float]:
+        """Aggregation weights p_k of the sampled clients, summing to one: uniform or by number of samples."""
+        sizes = self.context.sizes[cohort].double()
+        if self.context.experiment.weighting == "uniform":
+            sizes = torch.ones_like(sizes)
+        return (sizes / sizes.sum()).tolist()
+
+    # -- client
+
+    def begin(self, theta: Tensor, shared: State, own: State) -> Tensor:
+        """Where a client starts, [P]."""
+        return theta
+
+    def logits(self, theta: Tensor, batch: "Batch") -> Tensor:
+        """The network in training mode on a batch, [B, C]."""
+        return self.net(theta, batch.x, buffers=batch.buffers, train=True, generator=batch.generator)
+
+    def loss(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+        """Mean cross-entropy of a mini-batch, scalar in nats."""
+        return cross_entropy(self.logits(theta, batch), batch.y)
+
+    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+        """Gradient of `loss` at theta, [P], in memory of its own."""
+        theta = theta.detach().requires_grad_()
+        return torch.autograd.grad(self.loss(theta, batch, shared, own), theta)[0]
+
+    def local_step(self, theta: Tensor, g: Tensor, optimizer: "Optimizer") -> Tensor:
+        """Momentum SGD with weight decay (PyTorch's form); theta, g and the momentum buffer change in place."""
+        g.add_(theta, alpha=optimizer.weight_decay)
+        optimizer.buffer.mul_(optimizer.momentum).add_(g)
+        return theta.add_(optimizer.buffer, alpha=-optimizer.lr)
+
+    def end(
+        self, theta_0: Tensor, theta: Tensor, shared: State, own: State, optimizer: "Optimizer"
+    ) -> tuple[Upload, State]:
+        """What a client sends after its local epochs, and its new state; ``optimizer.steps`` counts its steps."""
+        return {"delta": theta - theta_0}, own
+
+    # -- server, after the clients
+
+    def aggregate(
+        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
+    ) -> tuple[Tensor, State]:
+        """New global model [P] and server state; uploads yields (p_k, client, upload) once, in client order."""
+        mean = torch.zeros_like(theta)
+        for p, _, upload in uploads:
+            mean.add_(upload["delta"], alpha=p)
+        return theta + mean, server
+
+    def finish(self, theta: Tensor, server: State) -> Tensor:
+        """The model that is evaluated, [P]."""
+        return theta

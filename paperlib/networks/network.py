@@ -1,0 +1,161 @@
+"""A network as a function of one flat vector: ``logits = net(theta, x)``."""
+
+import copy
+import math
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from paperlib.networks.layers import Dropout
+
+Initialise = Callable[[str, Tensor, nn.Module, torch.Generator], None]
+
+
+@dataclass(frozen=True)
+class ParameterTensor:
+    """One parameter tensor inside the flat vector: entries ``start`` to ``start + size`` in the order of shape."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    stage: int
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+class Network:
+    """An architecture of named stages, evaluated at a flat parameter vector.
+
+    stages: name -> module, applied one after the other; the last one is called ``classifier`` and gives logits [B, C].
+    initialise: fills one parameter tensor in place: (tensor name in its module, tensor, module, generator).
+
+    ``net(theta, x)`` runs all stages, ``net(theta, x, start=, stop=)`` a slice of them, so that features, classifier
+    and every cut in between are the same mechanism. ``theta`` is [P]; its tensors are views into it, in the order of
+    ``tensors``. Buffers (BatchNorm statistics) form a second flat vector [Q], Q = 0 without BatchNorm.
+    Safe to call from several threads.
+    """
+
+    def __init__(self, name: str, stages: dict[str, nn.Module], initialise: Initialise):
+        self.name = name
+        self.stages = tuple(stages)
+        self._modules = nn.ModuleDict(stages).to("meta")  # shapes only: the values are in theta
+        self._initialise = initialise
+        self._thread = threading.local()
+        self.tensors = tuple(_layout(self._named(nn.Module.named_parameters)))
+        self._buffers = tuple(_layout(self._named(nn.Module.named_buffers)))
+        self.size = sum(t.size for t in self.tensors)
+        self.buffer_size = sum(t.size for t in self._buffers)
+        self._sizes = [t.size for t in self.tensors]
+        self._buffer_sizes = [t.size for t in self._buffers]
+
+    def __call__(
+        self,
+        theta: Tensor,
+        x: Tensor,
+        *,
+        start: int | str = 0,
+        stop: int | str | None = None,
+        buffers: Tensor | None = None,
+        train: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Output of stages ``start`` to ``stop`` (exclusive; default: all, giving logits [B, C]).
+
+        theta: [P]. x: [B, channels, height, width] for start 0, else the output of stage ``start - 1``.
+        buffers: [Q], read in evaluation and updated in place when ``train``. generator: source of dropout masks;
+        dropout is active only when ``train`` and a generator is given.
+        """
+        first, last = self.index(start), len(self.stages) if stop is None else self.index(stop)
+        values = list(self.split(theta).values())
+        if self.buffer_size and buffers is not None:
+            values += self.split_buffers(buffers).values()
+        for module, dropouts, names in self._own_modules()[first:last]:
+            if module.training != train:
+                module.train(train)
+            for dropout in dropouts:
+                dropout.generator = generator
+            own = {name: values[i] for name, i in names if i < len(values)}
+            x = torch.func.functional_call(module, own, (x,))
+        return x
+
+    def features(self, theta: Tensor, x: Tensor, **options: object) -> Tensor:
+        """Input of the classifier, [B, d]."""
+        return self(theta, x, stop="classifier", **options)  # type: ignore[arg-type]
+
+    def index(self, stage: int | str) -> int:
+        """Position of a stage given by name or position; raises ValueError for one that is not there."""
+        if isinstance(stage, str):
+            if stage not in self.stages:
+                raise ValueError(
+                    f"{self.name} has no stage {stage!r}; its stages are {', '.join(self.stages)}"
+                )
+            return self.stages.index(stage)
+        if not 0 <= stage <= len(self.stages):
+            raise ValueError(f"{self.name} has stages 0 to {len(self.stages) - 1}, not {stage}")
+        return stage
+
+    def split(self, vector: Tensor) -> dict[str, Tensor]:
+        """Views of a flat vector [P], one per parameter tensor, by name."""
+        # `split` and not slices: the backward of a slice would allocate a full vector per tensor.
+        return {
+            t.name: part.view(t.shape)
+            for t, part in zip(self.tensors, vector.split(self._sizes), strict=True)
+        }
+
+    def split_buffers(self, vector: Tensor) -> dict[str, Tensor]:
+        """Views of a flat buffer vector [Q], one per buffer, by name."""
+        parts = vector.split(self._buffer_sizes)
+        return {t.name: part.view(t.shape) for t, part in zip(self._buffers, parts, strict=True)}
+
+    def initial(self, generator: torch.Generator) -> Tensor:
+        """Fresh parameters, flat [P], float32."""
+        theta = torch.empty(self.size)
+        for name, value in self.split(theta).items():
+            module, _, leaf = name.rpartition(".")
+            self._initialise(leaf, value, self._modules.get_submodule(module), generator)
+        return theta
+
+    def initial_buffers(self) -> Tensor:
+        """Fresh buffers, flat [Q]: zero means, unit variances."""
+        vector = torch.zeros(self.buffer_size)
+        for name, value in self.split_buffers(vector).items():
+            if name.endswith("running_var"):
+                value.fill_(1.0)
+        return vector
+
+    def _named(
+        self, of: Callable[[nn.Module], Iterable[tuple[str, Tensor]]]
+    ) -> list[tuple[str, Tensor, int]]:
+        """(name, tensor, stage) of all parameters or buffers; BatchNorm's batch counter is not used and left out."""
+        return [
+            (f"{stage}.{name}", tensor, position)
+            for position, stage in enumerate(self.stages)
+            for name, tensor in of(self._modules[stage])
+            if not name.endswith("num_batches_tracked")
+        ]
+
+    def _own_modules(self) -> list[tuple[nn.Module, list[Dropout], list[tuple[str, int]]]]:
+        """Per stage: module, its dropout layers, and (name in the module, position) of its tensors and buffers.
+
+        Every thread has its own copy (without storage), because functional_call swaps a module's parameters.
+        """
+        if not hasattr(self._thread, "modules"):
+            names: list[list[tuple[str, int]]] = [[] for _ in self.stages]
+            for position, tensor in enumerate(self.tensors + self._buffers):
+                names[tensor.stage].append((tensor.name.partition(".")[2], position))
+            modules = [copy.deepcopy(self._modules[stage]) for stage in self.stages]
+            dropouts = [[m for m in module.modules() if isinstance(m, Dropout)] for module in modules]
+            self._thread.modules = list(zip(modules, dropouts, names, strict=True))
+        return self._thread.modules
+
+
+def _layout(named: list[tuple[str, Tensor, int]]) -> Iterable[ParameterTensor]:
+    start = 0
+    for name, tensor, stage in named:
+        yield ParameterTensor(name, tuple(tensor.shape), start, stage)
+        start += tensor.numel()

@@ -1,0 +1,71 @@
+"""The scales: rules that turn a setting of a paper into one that can be run.
+
+Stated here and nowhere else; `rules` is shown under every table.
+"""
+
+from typing import Any
+
+from paperlib.data.datasets import DATASETS, available
+from paperlib.experiment import Experiment
+
+RULES = {
+    "smoke": (
+        "digits (8x8, enlarged to 28x28) for every data set, an eighth-width CNN (MLP: quarter width) for every network, "
+        "20 clients, 15 rounds, 1 local epoch. Shows that everything runs; the numbers mean nothing else."
+    ),
+    "small": (
+        "every client keeps a fifth of its samples, 2,000 test images, quarter-width network, a tenth of the rounds "
+        "(at least 40); all else as printed. Comparable is the order of the methods."
+    ),
+    "paper": "exactly as printed.",
+}
+# At scale small, a data set that is not at hand is replaced; at scale paper nothing is.
+STAND_INS = {
+    "svhn": "fmnist",
+    "emnist_byclass": "emnist_letters",
+    "femnist": "emnist_letters",
+    "tinyimagenet": "cifar100",
+}
+
+
+def at_scale(experiment: Experiment, scale: str) -> Experiment:
+    """The experiment of a paper, as it is run at a scale. Raises ValueError for an unknown scale."""
+    e = experiment
+    if scale == "smoke":
+        small = {"model": "mlp", "width": 0.25} if e.model == "mlp" else {"model": "cnn", "width": 0.125}
+        changes: dict[str, Any] = {
+            "dataset": "digits", "clients": 20, "sampled": min(e.sampled, 20), "rounds": 15, "local_epochs": 1,
+            "min_samples": 1, **small,
+        }  # fmt: skip
+        return e.replace(**changes)
+    if scale == "small":
+        return e.replace(
+            dataset=stand_in(e.dataset),
+            sample_share=0.2,
+            test_size=2_000,
+            width=0.25,
+            rounds=max(40, e.rounds // 10),
+            # A smaller stand-in may be unable to give every client the printed minimum.
+            min_samples=1 if stand_in(e.dataset) != e.dataset else e.min_samples,
+        )
+    check_scale(scale)
+    return e
+
+
+def stand_in(dataset: str) -> str:
+    """The data set that is used for ``dataset`` at scale small."""
+    return dataset if available(dataset) else STAND_INS.get(dataset, dataset)
+
+
+def check_scale(scale: str) -> None:
+    if scale not in RULES:
+        raise ValueError(f"unknown scale {scale!r}; choose one of {', '.join(RULES)}")
+
+
+def rules(scale: str, datasets: set[str]) -> str:
+    """What a reader must know about the numbers of a scale: the rule, and the data sets that were replaced."""
+    replaced = sorted(d for d in datasets if scale == "small" and stand_in(d) != d)
+    text = f"Scale {scale}: {RULES[scale]}"
+    for dataset in replaced:
+        text += f" {DATASETS[dataset].title} is replaced by {DATASETS[stand_in(dataset)].title}."
+    return text

@@ -1,0 +1,176 @@
+"""Run one experiment, or many."""
+
+import contextlib
+import os
+import resource
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from paperlib.data import load
+from paperlib.experiment import Experiment
+from paperlib.federated.simulator import Progress, Row, prepare, simulate
+from paperlib.federated.workers import worker_pool
+from paperlib.methods import FedAvg
+from paperlib.paths import runs
+from paperlib.store import Run, Store, evaluated
+from paperlib.version import version
+
+ENGINES = ("auto", "sequential")
+
+
+def run(
+    experiment: Experiment,
+    *,
+    store: Path | str | None = None,
+    resume: bool = True,
+    device: str = "auto",
+    engine: str = "auto",
+    workers: int | None = None,
+    on_round: Callable[[Row], None] | None = None,
+) -> Run:
+    """Play an experiment to its end, or read it from the store if it has been played.
+
+    store: folder of the runs (default: see `paperlib.paths.runs`). resume: continue an interrupted run, with the same
+    bits as an uninterrupted one; False discards what there is. device: "cpu", "cuda" or "auto". engine: "sequential",
+    which "auto" chooses. workers: clients trained side by side on the CPU (default: all cores); the results do not
+    depend on it. on_round: called with every new row of the history.
+
+    A run that meets a NaN or an infinity ends there: ``summary["failed"]`` says so and the history is kept.
+    Raises ValueError for impossible requests and FileNotFoundError for a data set that is not at hand.
+    """
+    if engine not in ENGINES:
+        raise ValueError(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers is {workers}, but must be at least 1")
+    target = _device(device)
+    shelf = Store(runs() if store is None else store)
+    if resume and (run := shelf.finished(experiment)) is not None:
+        return run
+    e = experiment
+    data = load(
+        e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=target
+    )
+    with worker_pool((workers or os.cpu_count() or 1) if target == "cpu" else 1) as pool, shelf.lock(e):
+        if resume and (run := shelf.finished(e)) is not None:  # another process was faster
+            return run
+        method, progress = prepare(e, data)
+        if not resume:
+            shelf.begin(e)
+        rows = shelf.resume(e, progress, data.fingerprint)
+        for row in simulate(method, progress, pool):
+            rows.append(row)
+            shelf.save_round(e, row, progress, data.fingerprint)
+            if on_round:
+                on_round(row)
+        summary = _summary(e, method, progress, rows)
+        summary |= {"dataset_source": data.source, "device": _device_name(target), "torch": torch.__version__}
+        return shelf.finish(e, summary, method.finish(progress.theta, progress.server), progress.buffers)
+
+
+def run_many(
+    experiments: Sequence[Experiment],
+    jobs: int = 1,
+    *,
+    store: Path | str | None = None,
+    device: str = "auto",
+    progress: bool = False,
+) -> list[Run]:
+    """The runs of all experiments, in order; finished ones are read from the store.
+
+    jobs: processes that work on different experiments side by side, sharing the cores. progress: show a bar that counts
+    rounds. Equal experiments are run once. Ctrl-C leaves every started run resumable. A run that raises stops the rest
+    after those under way have ended, and its exception is raised.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs is {jobs}, but must be at least 1")
+    shelf = Store(runs() if store is None else store)
+    unique = list(dict.fromkeys(experiments))
+    missing = [e for e in unique if shelf.finished(e) is None]
+    # The largest first, so that no long run is left alone at the end.
+    missing.sort(
+        key=lambda e: e.rounds * e.sampled * e.local_epochs * (e.train_size or 50_000) / e.clients,
+        reverse=True,
+    )
+    done = {e: shelf.rounds_done(e) for e in missing}
+    total = sum(e.rounds for e in missing)
+    with tqdm(
+        total=total, initial=sum(done.values()), unit="round", disable=not progress or not missing
+    ) as bar:
+        bar.set_description(f"{len(missing)} runs")
+        if jobs == 1 or len(missing) < 2:
+            for e in missing:
+                run(e, store=shelf.path, device=device, on_round=lambda row: bar.update())
+        else:
+            for _ in _side_by_side(missing, jobs, shelf, device):
+                now = {e: shelf.rounds_done(e) for e in missing}
+                bar.update(sum(now.values()) - sum(done.values()))
+                done = now
+    return [run(e, store=shelf.path, device=device) for e in experiments]
+
+
+def _side_by_side(experiments: Iterable[Experiment], jobs: int, shelf: Store, device: str) -> Iterator[None]:
+    """Run in processes, giving control back several times a second; each has its share of the cores."""
+    workers = max(1, (os.cpu_count() or 1) // jobs)
+    processes = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    try:
+        pending: set[Future[Any]] = {
+            processes.submit(_run_quietly, e, shelf.path, device, workers) for e in experiments
+        }
+        while pending:
+            finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+            for future in finished:
+                future.result()
+            yield
+    except BaseException:
+        for process in list((processes._processes or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        processes.shutdown(cancel_futures=True)
+
+
+def _run_quietly(experiment: Experiment, store: Path, device: str, workers: int) -> None:
+    with contextlib.suppress(KeyboardInterrupt):  # the parent reports it once
+        run(experiment, store=store, device=device, workers=workers)
+
+
+def _summary(experiment: Experiment, method: FedAvg, progress: Progress, rows: list[Row]) -> dict[str, Any]:
+    accuracy = evaluated(rows).test_accuracy.dropna()
+    failed = not progress.finite
+    return {
+        "final_accuracy": float(accuracy.iloc[-1]) if len(accuracy) and not failed else None,
+        "best_accuracy": float(accuracy.max()) if len(accuracy) else None,
+        "last10_accuracy": float(accuracy.tail(10).mean()) if len(accuracy) and not failed else None,
+        "failed": failed,
+        "failed_at": progress.round if failed else None,
+        "seconds": sum(row["seconds"] for row in rows),
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "bytes_up": sum(row["bytes_up"] for row in rows),
+        "bytes_down": sum(row["bytes_down"] for row in rows),
+        "parameters": method.net.size,
+        "classes": method.context.data.num_classes,
+        "digest": experiment.digest,
+        "version": version(),
+        "finished": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _device(device: str) -> str:
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"unknown device {device!r}; choose auto, cpu or cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but torch finds no GPU here; choose cpu or auto")
+    return device
+
+
+def _device_name(device: str) -> str:
+    return torch.cuda.get_device_name() if device == "cuda" else "cpu"
