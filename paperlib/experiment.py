@@ -66,7 +66,14 @@ class Experiment:
     eval_every: int = 1
 
     def __post_init__(self) -> None:
+        if not isinstance(self.method_options, Mapping):
+            raise ValueError(f"method_options is {self.method_options!r}, but must map option names to values")
         object.__setattr__(self, "method_options", dict(self.method_options))
+        for name in ("dataset", "model", "partition", "last_batch", "weighting", "method"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, but must be a name")
+        if not isinstance(self.augment, bool):
+            raise ValueError(f"augment is {self.augment!r}, but must be True or False")
         if not available(self.dataset):  # a set of the user's own is known by its file
             _one_of("dataset", self.dataset, DATASETS)
         _one_of("model", self.model, MODELS)
@@ -159,6 +166,4 @@ def _number(field_name: str, value: Any, above: float | None = None, at_least: f
         raise ValueError(f"{field_name} is {value!r}, but must be a number {bound}")
 
 
-DEFAULTS = {
-    f.name: {} if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(Experiment)
-}
+DEFAULTS = {f.name: {} if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(Experiment)}

@@ -33,7 +33,7 @@ def run(
     device: str = "auto",
     engine: str = "auto",
     workers: int | None = None,
-    on_round: Callable[[Row], None] | None = None,
+    on_round: Callable[[Row], object] | None = None,
 ) -> Run:
     """Play an experiment to its end, or read it from the store if it has been played.
 
@@ -54,9 +54,7 @@ def run(
     if resume and (run := shelf.finished(experiment)) is not None:
         return run
     e = experiment
-    data = load(
-        e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=target
-    )
+    data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=target)
     with worker_pool((workers or os.cpu_count() or 1) if target == "cpu" else 1) as pool, shelf.lock(e):
         if resume and (run := shelf.finished(e)) is not None:  # another process was faster
             return run
@@ -85,8 +83,8 @@ def run_many(
     """The runs of all experiments, in order; finished ones are read from the store.
 
     jobs: processes that work on different experiments side by side, sharing the cores. progress: show a bar that counts
-    rounds. Equal experiments are run once. Ctrl-C leaves every started run resumable. A run that raises stops the rest
-    after those under way have ended, and its exception is raised.
+    rounds. Equal experiments are run once. A run that raises stops all others, and its exception is raised; then, as
+    after Ctrl-C, every started run is resumable.
     """
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}, but must be at least 1")
@@ -100,9 +98,7 @@ def run_many(
     )
     done = {e: shelf.rounds_done(e) for e in missing}
     total = sum(e.rounds for e in missing)
-    with tqdm(
-        total=total, initial=sum(done.values()), unit="round", disable=not progress or not missing
-    ) as bar:
+    with tqdm(total=total, initial=sum(done.values()), unit="round", disable=not progress or not missing) as bar:
         bar.set_description(f"{len(missing)} runs")
         if jobs == 1 or len(missing) < 2:
             for e in missing:

@@ -16,7 +16,8 @@ from typing import Any
 
 import pandas as pd
 from filelock import FileLock
-from safetensors.torch import load, save
+from safetensors.numpy import save
+from safetensors.torch import load
 from torch import Tensor
 
 from paperlib.experiment import Experiment
@@ -41,9 +42,7 @@ class Run:
     def parameters(self) -> Tensor:
         """Final flat vector [P]."""
         if self.folder is None:
-            raise ValueError(
-                f"run {self.experiment.digest} was shipped without parameters; run it to have them"
-            )
+            raise ValueError(f"run {self.experiment.digest} was shipped without parameters; run it to have them")
         return load((self.folder / "parameters.safetensors").read_bytes())["theta"]
 
 
@@ -84,6 +83,7 @@ class Store:
     def begin(self, experiment: Experiment) -> None:
         """Start a run anew."""
         folder = self.folder(experiment)
+        (folder / "summary.json").unlink(missing_ok=True)  # first: with it the rest would count as a finished run
         for path in folder.iterdir():
             if path.name != "lock":
                 path.unlink()
@@ -100,7 +100,7 @@ class Store:
         tensors |= {f"server/{name}": value for name, value in progress.server.items()}
         for client, own in progress.clients.items():
             tensors |= {f"client/{client}/{name}": value for name, value in own.items()}
-        blob = save({name: tensor.contiguous().cpu() for name, tensor in tensors.items()})
+        blob = _pack(tensors)
         checkpoint = folder / f"checkpoint-{progress.round}.safetensors"
         _write(checkpoint, blob)
         state = {"round": progress.round, "sha256": hashlib.sha256(blob).hexdigest(), "data": fingerprint}
@@ -125,11 +125,9 @@ class Store:
         if hashlib.sha256(blob).hexdigest() != state["sha256"] or len(rows) < state["round"]:
             return self._anew(experiment, f"{path} or the history beside it is damaged: the run starts again")
         if state["data"] != fingerprint:
-            return self._anew(
-                experiment, f"{path} was made with other images of {experiment.dataset}: it starts again"
-            )
+            return self._anew(experiment, f"{path} was made with other images of {experiment.dataset}: it starts again")
         device = progress.theta.device
-        progress.round, progress.clients = state["round"], {}
+        progress.round, progress.server, progress.clients = state["round"], {}, {}
         for name, value in load(blob).items():
             kind, _, rest = name.partition("/")
             if kind == "server":
@@ -145,7 +143,7 @@ class Store:
     def finish(self, experiment: Experiment, summary: dict[str, Any], theta: Tensor, buffers: Tensor) -> Run:
         """Write the final model and then the summary; the checkpoint is no longer needed."""
         folder = self.folder(experiment)
-        _write(folder / "parameters.safetensors", save({"theta": theta.cpu(), "buffers": buffers.cpu()}))
+        _write(folder / "parameters.safetensors", _pack({"theta": theta, "buffers": buffers}))
         _write(folder / "summary.json", json.dumps(summary, indent=1).encode())
         for path in [folder / "state.json", *folder.glob("checkpoint-*")]:
             path.unlink(missing_ok=True)
@@ -168,6 +166,11 @@ def evaluated(rows: list[Row]) -> pd.DataFrame:
     if len(table) and not kept.iloc[-1]:
         kept.iloc[-1] = True
     return table[kept].astype({"round": int}).reset_index(drop=True)
+
+
+def _pack(tensors: dict[str, Tensor]) -> bytes:
+    """Tensors in safetensors format. By way of NumPy, as a method's state may hold tensors that share memory."""
+    return save({name: tensor.contiguous().cpu().numpy() for name, tensor in tensors.items()})
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -14,7 +14,7 @@ from paperlib.data.datasets import Dataset
 def fill(indices: Tensor, batch_size: int) -> Tensor:
     """Extend [n] to a multiple of batch_size by repeating its first entries, cyclically (GC-Fed's authors' loader)."""
     length = -(-len(indices) // batch_size) * batch_size
-    return indices.repeat(-(-length // len(indices)))[:length]
+    return indices.repeat(-(-length // max(len(indices), 1)))[:length]
 
 
 def epoch(

@@ -49,9 +49,7 @@ _EMNIST = ((0.1751,), (0.3333,))
 _COLOUR = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 
 DATASETS: dict[str, DatasetInfo] = {
-    "digits": DatasetInfo(
-        "handwritten digits of scikit-learn", 10, 1, 28, 1437, 360, "it comes with scikit-learn"
-    ),
+    "digits": DatasetInfo("handwritten digits of scikit-learn", 10, 1, 28, 1437, 360, "it comes with scikit-learn"),
     "mnist": DatasetInfo("MNIST", 10, 1, 28, 60_000, 10_000, _DOWNLOAD, (0.1307,), (0.3081,)),
     "fmnist": DatasetInfo("Fashion-MNIST", 10, 1, 28, 60_000, 10_000, _DOWNLOAD, (0.2860,), (0.3530,)),
     "emnist_byclass": DatasetInfo("EMNIST ByClass", 62, 1, 28, 697_932, 116_323, _DOWNLOAD, *_EMNIST),
@@ -304,6 +302,4 @@ def _download(name: str, root: Path) -> None:
 def _unknown(name: str, root: Path) -> ValueError:
     if name in _ALIASES:
         return ValueError(f"'{name}' is the name of a file; the data set is called '{_ALIASES[name]}'.")
-    return ValueError(
-        f"Unknown data set '{name}': choose one of {', '.join(DATASETS)}, or put {name}.npz into {root}."
-    )
+    return ValueError(f"Unknown data set '{name}': choose one of {', '.join(DATASETS)}, or put {name}.npz into {root}.")

@@ -58,7 +58,7 @@ class Partition(list[Tensor]):
 
     def plot(self, kind: str = "heatmap", ax: "Axes | None" = None) -> "Axes":
         """Samples per client and class as a "heatmap" or as "bubbles"."""
-        from paperlib import plots
+        import paperlib.plots as plots
 
         return plots.partition(self.counts(), kind, ax)
 
@@ -168,8 +168,8 @@ def _draw_dirichlet(request: Request, stream: Generator, capped: bool) -> list[n
             return _deal(request.labels, counts, stream)
     raise ValueError(
         f"none of {MAX_DRAWS} Dirichlet({request.alpha:g}) draws over {request.clients} clients gave each at least "
-        f"min_samples={request.min_samples}; the best one reached {best}: ask for min_samples <= {best}, fewer clients, "
-        f"or a larger alpha"
+        f"min_samples={request.min_samples}; the best one reached {best}: ask for min_samples <= {best}, fewer "
+        f"clients, or a larger alpha"
     )
 
 
@@ -192,7 +192,7 @@ def _dirichlet_counts(sizes: np.ndarray, request: Request, stream: Generator, ca
 
 
 def _classes_per_client(request: Request, stream: Generator) -> list[np.ndarray]:
-    """Client i holds class i mod C and alpha - 1 further classes; a class is divided evenly among its holders (FedGPS)."""
+    """Client i holds class i mod C and alpha - 1 others; a class is divided evenly among its holders (FedGPS)."""
     each = int(request.alpha)
     if each != request.alpha or not 1 <= each <= request.classes:
         raise ValueError(
@@ -208,8 +208,8 @@ def _classes_per_client(request: Request, stream: Generator) -> list[np.ndarray]
         holders = np.flatnonzero(holds[c])
         if len(holders) == 0:
             raise ValueError(
-                f"no client holds class {c}: {request.clients} clients with {each} classes each cannot be sure to cover "
-                f"{request.classes} classes; ask for at least {request.classes} clients"
+                f"no client holds class {c}: {request.clients} clients with {each} classes each cannot be sure to "
+                f"cover {request.classes} classes; ask for at least {request.classes} clients"
             )
         share, extra = divmod(int(n), len(holders))
         counts[c, holders] = share + (np.arange(len(holders)) < extra)
@@ -218,10 +218,12 @@ def _classes_per_client(request: Request, stream: Generator) -> list[np.ndarray]
 
 def _two_classes(request: Request, stream: Generator) -> list[np.ndarray]:
     """Client k owns all samples of classes 2k and 2k + 1 (FedHydra's 2c/c)."""
+    if request.classes % 2:
+        raise ValueError(f"two_classes gives each client two classes, so it cannot divide {request.classes} of them")
     if 2 * request.clients != request.classes:
         raise ValueError(
-            f"two_classes gives each client two of {request.classes} classes, so it needs {request.classes // 2} clients, "
-            f"not {request.clients}"
+            f"two_classes gives each client two of {request.classes} classes, so it needs {request.classes // 2} "
+            f"clients, not {request.clients}"
         )
     return [np.flatnonzero(request.labels // 2 == client) for client in range(request.clients)]
 
@@ -236,8 +238,8 @@ def _natural(request: Request, stream: Generator) -> list[np.ndarray]:
     names = names[samples >= request.min_samples]
     if len(names) < request.clients:
         raise ValueError(
-            f"{request.clients} clients are asked for, but only {len(names)} writers have at least {request.min_samples} "
-            f"samples; ask for at most {len(names)} clients"
+            f"{request.clients} clients are asked for, but only {len(names)} writers have at least "
+            f"{request.min_samples} samples; ask for at most {len(names)} clients"
         )
     chosen = np.sort(stream.choice(names, request.clients, replace=False))
     return [np.flatnonzero(request.writers == writer) for writer in chosen]

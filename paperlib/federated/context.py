@@ -26,9 +26,7 @@ class Context:
         if experiment.last_batch == "pad":
             self.indices = [fill(part, experiment.batch_size) for part in self.indices]
         self.sizes = torch.tensor([len(part) for part in self.indices])
-        self.counts = torch.stack(
-            [torch.bincount(labels[i], minlength=data.num_classes) for i in self.indices]
-        )
+        self.counts = torch.stack([torch.bincount(labels[i], minlength=data.num_classes) for i in self.indices])
 
 
 @dataclass
@@ -38,6 +36,9 @@ class Batch:
     x: float [B, channels, height, width]. y: int64 [B]. counts: int64 [C], the client's labels.
     buffers: [Q], the client's BatchNorm statistics, updated in place by a forward pass in training mode.
     generator: the client's stream for dropout masks and whatever else a method draws on the device.
+    theta_global, buffers_global: [P], [Q], the model that the client received in this round; never changed in place.
+    hidden, start: the input of stage ``start``, where a method has run the stages before it already; the rest of the
+        pass goes on from there. x stays what it is.
     """
 
     x: Tensor
@@ -45,3 +46,7 @@ class Batch:
     counts: Tensor
     buffers: Tensor
     generator: torch.Generator
+    theta_global: Tensor
+    buffers_global: Tensor
+    hidden: Tensor | None = None
+    start: int | str = 0

@@ -13,10 +13,8 @@ from paperlib.networks import Network
 BATCH = 250
 
 
-def evaluate(
-    net: Network, theta: Tensor, buffers: Tensor, data: Dataset, pool: Executor
-) -> tuple[float, float]:
-    """(accuracy in percent, mean cross-entropy in nats) over the whole test set; batches run side by side in the pool."""
+def evaluate(net: Network, theta: Tensor, buffers: Tensor, data: Dataset, pool: Executor) -> tuple[float, float]:
+    """(accuracy in percent, mean cross-entropy in nats) on the whole test set; batches run side by side in the pool."""
 
     def score(start: int) -> tuple[int, float]:
         y = data.test_labels[start : start + BATCH]

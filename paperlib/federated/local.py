@@ -36,15 +36,16 @@ def train_client(
     e = context.experiment
     order = rng(e.seed, "batches", round, client)
     generator = torch_rng(e.seed, "device draws", round, client, theta.device)
-    buffers = buffers.clone()
-    theta_0 = method.begin(theta, shared, own)
+    theta_global, buffers_global, buffers = theta, buffers, buffers.clone()
+    theta_0 = method.begin(theta_global, shared, own)
     theta = theta_0.clone()
     optimizer = Optimizer(e.lr, e.momentum, e.weight_decay, torch.zeros_like(theta))
     for _ in range(e.local_epochs):
         for x, y in epoch(context.data, context.indices[client], e.batch_size, e.augment, order):
-            batch = Batch(x.to(theta.dtype), y, context.counts[client], buffers, generator)
+            x = x.to(theta.dtype)
+            batch = Batch(x, y, context.counts[client], buffers, generator, theta_global, buffers_global)
             g = method.gradient(theta, batch, shared, own)
-            theta = method.local_step(theta, g, optimizer)
+            theta = method.local_step(theta, g, shared, own, optimizer)
             optimizer.steps += 1
     upload, own = method.end(theta_0, theta, shared, own, optimizer)
     return upload, buffers, own

@@ -41,9 +41,7 @@ class Progress:
         return bool(torch.isfinite(self.theta).all() and torch.isfinite(self.buffers).all())
 
 
-def prepare(
-    experiment: Experiment, data: Dataset, dtype: torch.dtype = torch.float32
-) -> tuple[FedAvg, Progress]:
+def prepare(experiment: Experiment, data: Dataset, dtype: torch.dtype = torch.float32) -> tuple[FedAvg, Progress]:
     """The method bound to its run, and the state before round 1."""
     e = experiment
     parts = partition(

@@ -9,10 +9,28 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.fedacg import FedACG
+from paperlib.methods.feddecorr import FedDecorr
+from paperlib.methods.feddyn import FedDyn
+from paperlib.methods.fedlc import FedLC
+from paperlib.methods.fedntd import FedNTD
+from paperlib.methods.fedprox import FedProx
+from paperlib.methods.fedsol import FedSOL
+from paperlib.methods.fedvarp import FedVARP
 from paperlib.methods.gc import GCFed, GlobalGC, LocalGC
+from paperlib.methods.scaffold import Scaffold
 
 REGISTRY: dict[str, type[FedAvg]] = {
     "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "scaffold": Scaffold,
+    "feddyn": FedDyn,
+    "fedvarp": FedVARP,
+    "fedacg": FedACG,
+    "fedsol": FedSOL,
+    "feddecorr": FedDecorr,
+    "fedntd": FedNTD,
+    "fedlc": FedLC,
     "local_gc": LocalGC,
     "global_gc": GlobalGC,
     "gc_fed": GCFed,
@@ -42,14 +60,10 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
     if issubclass(outer, base) or issubclass(base, outer):
         if base is FedAvg:
             return outer
-        raise ValueError(
-            f"{outer.__name__} cannot be wrapped around {base.__name__}: one already contains the other"
-        )
+        raise ValueError(f"{outer.__name__} cannot be wrapped around {base.__name__}: one already contains the other")
     shared = set(options_of(outer)) & set(options_of(base))
     if shared:
-        raise ValueError(
-            f"{outer.__name__} and {base.__name__} both have an option {', '.join(sorted(shared))}"
-        )
+        raise ValueError(f"{outer.__name__} and {base.__name__} both have an option {', '.join(sorted(shared))}")
     return dataclass(kw_only=True)(type(f"{outer.__name__}{base.__name__}", (outer, base), {}))
 
 

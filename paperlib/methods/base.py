@@ -66,18 +66,23 @@ class FedAvg:
 
     def logits(self, theta: Tensor, batch: "Batch") -> Tensor:
         """The network in training mode on a batch, [B, C]."""
-        return self.net(theta, batch.x, buffers=batch.buffers, train=True, generator=batch.generator)
+        x = batch.x if batch.hidden is None else batch.hidden
+        return self.net(theta, x, start=batch.start, buffers=batch.buffers, train=True, generator=batch.generator)
+
+    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+        """The part of `loss` that depends on the logits [B, C] alone: mean cross-entropy, scalar in nats."""
+        return cross_entropy(logits, batch.y)
 
     def loss(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
-        """Mean cross-entropy of a mini-batch, scalar in nats."""
-        return cross_entropy(self.logits(theta, batch), batch.y)
+        """What a client minimises, on a mini-batch; scalar in nats."""
+        return self.logit_loss(self.logits(theta, batch), batch)
 
     def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
         """Gradient of `loss` at theta, [P], in memory of its own."""
         theta = theta.detach().requires_grad_()
         return torch.autograd.grad(self.loss(theta, batch, shared, own), theta)[0]
 
-    def local_step(self, theta: Tensor, g: Tensor, optimizer: "Optimizer") -> Tensor:
+    def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: "Optimizer") -> Tensor:
         """Momentum SGD with weight decay (PyTorch's form); theta, g and the momentum buffer change in place."""
         g.add_(theta, alpha=optimizer.weight_decay)
         optimizer.buffer.mul_(optimizer.momentum).add_(g)

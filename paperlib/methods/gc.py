@@ -78,9 +78,7 @@ class LocalGC(Centralized):
         if self.border == "all":
             return len(tensors)
         if isinstance(self.border, str):
-            stage = (
-                CLASSIFIER.get(self.net.name, "classifier") if self.border == "classifier" else self.border
-            )
+            stage = CLASSIFIER.get(self.net.name, "classifier") if self.border == "classifier" else self.border
             first = self.net.index(stage)
             return sum(tensor.stage < first for tensor in tensors)
         if not 0 <= self.border <= 1:

@@ -38,7 +38,5 @@ def rounds_to_target(history: pd.DataFrame, target: float, window: int = 10) -> 
     Only whole windows count, so that a lucky first round is not taken for convergence.
     """
     smoothed = smooth(history.test_accuracy.to_numpy(), window)
-    reached = np.flatnonzero(
-        (smoothed >= target) & (np.arange(len(smoothed)) >= min(window, len(smoothed)) - 1)
-    )
+    reached = np.flatnonzero((smoothed >= target) & (np.arange(len(smoothed)) >= min(window, len(smoothed)) - 1))
     return int(history["round"].iloc[reached[0]]) if len(reached) else None

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import torch
+
 from paperlib.networks.cnn import cnn
 from paperlib.networks.mlp import mlp
 from paperlib.networks.network import Network, ParameterTensor
@@ -26,4 +28,5 @@ def build(model: str, shape: tuple[int, int, int], classes: int, width: float = 
     """
     if model not in MODELS:
         raise ValueError(f"unknown model {model!r}; the models are {', '.join(MODELS)}")
-    return MODELS[model](shape, classes, width)
+    with torch.device("meta"):  # shapes only: VGG11's weights would cost a second and half a gigabyte
+        return MODELS[model](shape, classes, width)

@@ -13,9 +13,7 @@ def cnn(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Networ
     stages = {
         "conv1": nn.Sequential(nn.Conv2d(channels, first, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
         "conv2": nn.Sequential(nn.Conv2d(first, second, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-        "fc1": nn.Sequential(
-            nn.Flatten(), nn.Linear(second * (height // 4) * (wide // 4), hidden), nn.ReLU()
-        ),
+        "fc1": nn.Sequential(nn.Flatten(), nn.Linear(second * (height // 4) * (wide // 4), hidden), nn.ReLU()),
         "classifier": nn.Linear(hidden, classes),
     }
     return Network("cnn", stages, kaiming_fan_in)

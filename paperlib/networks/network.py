@@ -91,9 +91,7 @@ class Network:
         """Position of a stage given by name or position; raises ValueError for one that is not there."""
         if isinstance(stage, str):
             if stage not in self.stages:
-                raise ValueError(
-                    f"{self.name} has no stage {stage!r}; its stages are {', '.join(self.stages)}"
-                )
+                raise ValueError(f"{self.name} has no stage {stage!r}; its stages are {', '.join(self.stages)}")
             return self.stages.index(stage)
         if not 0 <= stage <= len(self.stages):
             raise ValueError(f"{self.name} has stages 0 to {len(self.stages) - 1}, not {stage}")
@@ -102,10 +100,7 @@ class Network:
     def split(self, vector: Tensor) -> dict[str, Tensor]:
         """Views of a flat vector [P], one per parameter tensor, by name."""
         # `split` and not slices: the backward of a slice would allocate a full vector per tensor.
-        return {
-            t.name: part.view(t.shape)
-            for t, part in zip(self.tensors, vector.split(self._sizes), strict=True)
-        }
+        return {t.name: part.view(t.shape) for t, part in zip(self.tensors, vector.split(self._sizes), strict=True)}
 
     def split_buffers(self, vector: Tensor) -> dict[str, Tensor]:
         """Views of a flat buffer vector [Q], one per buffer, by name."""
@@ -128,9 +123,11 @@ class Network:
                 value.fill_(1.0)
         return vector
 
-    def _named(
-        self, of: Callable[[nn.Module], Iterable[tuple[str, Tensor]]]
-    ) -> list[tuple[str, Tensor, int]]:
+    def module(self, stage: str) -> nn.Module:
+        """The module of a stage, without storage."""
+        return self._modules[stage]
+
+    def _named(self, of: Callable[[nn.Module], Iterable[tuple[str, Tensor]]]) -> list[tuple[str, Tensor, int]]:
         """(name, tensor, stage) of all parameters or buffers; BatchNorm's batch counter is not used and left out."""
         return [
             (f"{stage}.{name}", tensor, position)

@@ -14,8 +14,7 @@ TITLES = {
     "fedimpro": "FedImpro",
 }
 
-NUMBERS = {"alpha": float, "clients": "Int64", "sampled": "Int64", "local_epochs": "Int64", "rounds": "Int64"}
-MEASURED = {"value": float, "std": float}
+NUMBERS = ("alpha", "clients", "sampled", "local_epochs", "rounds", "value", "std")
 
 
 @cache
@@ -28,8 +27,8 @@ def printed(paper: str) -> pd.DataFrame:
     if paper not in TITLES:
         raise ValueError(f"unknown paper {paper!r}; the papers are {', '.join(TITLES)}")
     rows = pd.read_csv(PAPER_VALUES / f"{paper}.csv", dtype=str, keep_default_na=False)
-    for name, kind in (NUMBERS | MEASURED).items():
-        rows[name] = pd.to_numeric(rows[name].replace("", None)).astype(kind)  # type: ignore[arg-type]
+    for name in NUMBERS:
+        rows[name] = pd.to_numeric(rows[name].replace("", None))
     return rows
 
 

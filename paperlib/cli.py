@@ -1,0 +1,135 @@
+"""The command line: ``paperlib list``, ``show``, ``run``, ``reproduce``, ``ship``."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+CORES = os.cpu_count() or 1
+app = typer.Typer(help="Five federated-learning papers, reproduced.", no_args_is_help=True, add_completion=False)
+console = Console()
+
+Paper = Annotated[str, typer.Argument(help="fedgps, fedacd, gc_fed, fedhydra or fedimpro")]
+Name = Annotated[str, typer.Argument(help="a table or figure, such as T5 or F6")]
+Scale = Annotated[str, typer.Option(help="smoke, small or paper")]
+Seeds = Annotated[int, typer.Option(help="number of seeds, 0 to seeds - 1")]
+Jobs = Annotated[int, typer.Option(help="processes that work on different runs side by side")]
+
+
+@app.command("list")
+def list_() -> None:
+    """Papers, their tables and figures, and how many runs are done at which scale."""
+    from paperlib import papers
+    from paperlib.papers.gathering import finished
+    from paperlib.papers.scales import RULES
+    from paperlib.papers.values import printed
+
+    with sentences():
+        view = Table("paper", "name", "section", "title", *(f"runs at {scale}" for scale in RULES))
+        for paper, title in papers.TITLES.items():
+            names = [*papers.tables(paper), *papers.figures(paper)]
+            for name in names:
+                spec = papers.TABLES[paper].get(name) or papers.FIGURES[paper][name]
+                done = []
+                for scale in RULES:
+                    wanted = papers.experiments(paper, name, scale=scale)
+                    done.append(f"{len(finished(wanted))} of {len(wanted)}" if wanted else "none needed")
+                view.add_row(paper, name, spec.section, spec.title, *done)
+            others = sorted(set(printed(paper).table) - set(names), key=_order)
+            if others:
+                view.add_row(paper, ", ".join(others), "", f"printed values of {title}; not reproduced yet", "", "", "")
+        console.print(view)
+
+
+@app.command()
+def show(paper: Paper, name: Name, scale: Scale = "small", seeds: Seeds = 3) -> None:
+    """The printed table and what we have of it; nothing is run."""
+    from paperlib import papers
+
+    with sentences():
+        if name in papers.figures(paper):
+            shown = papers.figure(paper, name, scale=scale, seeds=seeds, compute=False).save()
+            console.print(f"{shown!r}\nwritten to {shown.path.with_suffix('.pdf')}", soft_wrap=True, markup=False)
+            return
+        table = papers.table(paper, name, scale=scale, seeds=seeds, compute=False)
+        text = table.text(("[bold]", "[/bold]"))
+        for first in range(0, len(table.labels), 4):  # four columns fit a terminal
+            labels = table.labels[first : first + 4]
+            view = Table(str(text.index.name), title=table.title if first == 0 else None, title_justify="left")
+            for label in labels:
+                view.add_column(f"{label}\nours", justify="right")
+                view.add_column("\nprinted", justify="right", style="dim")
+            for row in text.index:
+                view.add_row(str(row), *(text.loc[row, (label, q)] for label in labels for q in ("ours", "printed")))
+            console.print(view)
+        console.print(table.caption, soft_wrap=True, markup=False)
+
+
+@app.command()
+def run(paper: Paper, name: Name, scale: Scale = "smoke", seeds: Seeds = 3, jobs: Jobs = 1) -> None:
+    """Run what is missing of a table or figure on this machine. Ctrl-C is safe: the same command goes on from there."""
+    from paperlib import papers
+
+    with sentences():
+        make = papers.figure if name in papers.figures(paper) else papers.table
+        made = make(paper, name, scale=scale, seeds=seeds, recompute=True, jobs=jobs).save()
+        console.print(repr(made), soft_wrap=True, markup=False)
+        console.print(f"written to {made.path}.*")
+
+
+@app.command()
+def reproduce(
+    paper: Paper,
+    scale: Scale = "smoke",
+    seeds: Seeds = 1,
+    jobs: Jobs = CORES,
+    recompute: Annotated[bool, typer.Option(help="run here what this machine has not run, even if shipped")] = False,
+) -> None:
+    """Run a paper's notebooks at a scale, then build the gallery figures/index.html."""
+    from paperlib.reproduce import reproduce as reproduce_paper
+
+    with sentences():
+        started = time.perf_counter()
+        page = reproduce_paper(paper, scale=scale, seeds=seeds, jobs=jobs, recompute=recompute)
+        console.print(f"{page} ({time.perf_counter() - started:.0f} s)", soft_wrap=True)
+
+
+@app.command()
+def ship(paper: Paper, names: list[str], scale: Scale = "small", seeds: Seeds = 3) -> None:
+    """Add this machine's finished runs of some tables or figures to data/reference."""
+    from paperlib import papers
+    from paperlib.papers import reference
+    from paperlib.papers.gathering import finished
+
+    with sentences():
+        wanted = [e for name in names for e in papers.experiments(paper, name, scale=scale, seeds=seeds)]
+        runs = finished(wanted, shipped=False).values()
+        if not runs:
+            raise ValueError(f"none of the {len(wanted)} runs of {', '.join(names)} at scale {scale} is finished here")
+        total = reference.ship(runs, f"{paper}-{scale}")
+        console.print(f"{len(runs)} runs shipped; data/reference/{paper}-{scale} now holds {total}")
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """Bad input is answered with its sentence and not with a traceback; Ctrl-C with what to do next."""
+    try:
+        yield
+    except ValueError as error:
+        console.print(f"[red]{Path(sys.argv[0]).name}:[/red] {error}", soft_wrap=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        console.print("\nstopped; the same command continues from here")
+        raise typer.Exit(130) from None
+
+
+def _order(name: str) -> tuple[str, int]:
+    digits = "".join(filter(str.isdigit, name))
+    return name[:1], int(digits or 0)

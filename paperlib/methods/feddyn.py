@@ -1,0 +1,69 @@
+"""FedDyn: a linear term makes the optima of the clients agree with the global one.
+
+Acar et al. 2021, "Federated learning based on dynamic regularization", Algorithm 1.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.ingredients import summed
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch, Context
+    from paperlib.federated.local import Optimizer
+
+
+@dataclass(kw_only=True)
+class FedDyn(FedAvg):
+    """Every client minimises its loss - <g_k, w> + alpha/2 ||w - w^t||^2; g_k becomes its gradient at the optimum.
+
+    clip: largest norm of the gradient of that objective, as in all published code; None does not clip.
+    h_scale: what the server sums up, h, is the mean of all g_k ("1/N", as in the paper), or N/S^2 times as much
+        ("1/S^2", as in the code of GC-Fed's authors), for N clients of which S are sampled.
+    """
+
+    alpha: float = 0.1
+    clip: float | None = 10.0
+    h_scale: str = "1/N"
+
+    def setup(self, context: "Context") -> FedAvg:
+        if self.alpha <= 0:
+            raise ValueError(f"alpha of FedDyn is {self.alpha}, but must be above 0: the server divides by it")
+        if self.clip is not None and self.clip <= 0:
+            raise ValueError(f"clip of FedDyn is {self.clip}, but must be above 0, or None for no clipping")
+        if self.h_scale not in ("1/N", "1/S^2"):
+            raise ValueError(f"h_scale of FedDyn is {self.h_scale!r}; choose 1/N or 1/S^2")
+        return super().setup(context)
+
+    def server_init(self, theta: Tensor) -> State:
+        return super().server_init(theta) | {"h": torch.zeros_like(theta)}
+
+    def client_init(self, client: int, theta: Tensor) -> State:
+        return super().client_init(client, theta) | {"g": torch.zeros_like(theta)}
+
+    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+        g = super().gradient(theta, batch, shared, own)
+        g.sub_(own["g"]).add_(theta - batch.theta_global, alpha=self.alpha)
+        if self.clip is not None:
+            g.mul_((self.clip / (g.norm() + 1e-6)).clamp(max=1.0))
+        return g
+
+    def end(
+        self, theta_0: Tensor, theta: Tensor, shared: State, own: State, optimizer: "Optimizer"
+    ) -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, optimizer)
+        return upload, own | {"g": own["g"] - self.alpha * upload["delta"]}
+
+    def aggregate(
+        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
+    ) -> tuple[Tensor, State]:
+        e = self.context.experiment
+        total = torch.zeros_like(theta)
+        mean, server = super().aggregate(server, theta, summed(uploads, "delta", total))
+        h = server["h"] - self.alpha * total / (e.clients if self.h_scale == "1/N" else e.sampled**2)
+        return mean - h / self.alpha, server | {"h": h}

@@ -1,0 +1,43 @@
+"""FedNTD: the global model's opinion of the classes that a sample does not belong to is preserved.
+
+Lee et al. 2022, "Preservation of the global knowledge by not-true distillation in federated learning".
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from paperlib.methods.base import FedAvg
+from paperlib.methods.ingredients import softened_kl, teacher_logits
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch, Context
+
+
+@dataclass(kw_only=True)
+class FedNTD(FedAvg):
+    """Cross-entropy + beta tau^2 KL(global || local), over the softmax at temperature tau without the true class.
+
+    The teacher is in evaluation mode; GC-Fed's authors leave it in training mode, which matters with dropout only.
+    """
+
+    beta: float = 1.0
+    tau: float = 1.0
+
+    def setup(self, context: "Context") -> FedAvg:
+        if self.tau <= 0:
+            raise ValueError(f"tau of FedNTD is {self.tau}, but a temperature must be above 0")
+        return super().setup(context)
+
+    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+        teacher, student = (not_true(z, batch.y) for z in (teacher_logits(self.net, batch), logits))
+        distillation = self.tau**2 * softened_kl(teacher, student, self.tau)
+        return super().logit_loss(logits, batch) + self.beta * distillation
+
+
+def not_true(logits: Tensor, y: Tensor) -> Tensor:
+    """Logits [B, C] without the column of each sample's label y [B]: [B, C - 1]."""
+    column = torch.arange(logits.shape[1] - 1, device=logits.device)
+    return logits.gather(1, column + (column >= y[:, None]))

@@ -1,0 +1,25 @@
+"""FedProx: local weights are kept near the global ones.
+
+Li et al. 2020, "Federated optimization in heterogeneous networks", Algorithm 2.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from paperlib.methods.base import FedAvg, State
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch
+
+
+@dataclass(kw_only=True)
+class FedProx(FedAvg):
+    """Every client minimises its loss + mu/2 ||w - w^t||^2, with w^t the global model it received."""
+
+    mu: float = 0.1
+
+    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+        g = super().gradient(theta, batch, shared, own)
+        return g.add_(theta - batch.theta_global, alpha=self.mu)

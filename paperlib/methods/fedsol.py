@@ -1,0 +1,51 @@
+"""FedSOL: the local gradient is taken where the proximal gradient would lead, which keeps the two orthogonal.
+
+Lee et al. 2024, "FedSOL: Stabilized orthogonal learning with proximal restrictions in federated learning".
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from paperlib.methods.base import FedAvg, State
+from paperlib.methods.ingredients import softened_kl, teacher_logits
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch, Context
+
+
+@dataclass(kw_only=True)
+class FedSOL(FedAvg):
+    """The gradient of the loss at w + rho Lambda g_p / ||g_p||, with g_p the gradient of KL(global || local).
+
+    Lambda is |w - w^t|, normalised within each tensor along its first dimension. tau: temperature of both softmaxes.
+    The teacher is in evaluation mode; GC-Fed's authors leave it in training mode, which matters with dropout only.
+    """
+
+    rho: float = 1.0
+    tau: float = 3.0
+
+    def setup(self, context: "Context") -> FedAvg:
+        if self.tau <= 0:
+            raise ValueError(f"tau of FedSOL is {self.tau}, but a temperature must be above 0")
+        return super().setup(context)
+
+    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+        perturbed = theta + self.perturbation(theta, batch)
+        # BatchNorm's statistics count a batch once, at the unperturbed model.
+        return super().gradient(perturbed, replace(batch, buffers=batch.buffers.clone()), shared, own)
+
+    def perturbation(self, theta: Tensor, batch: "Batch") -> Tensor:
+        """What is added to theta before the gradient is taken, [P]; zero where the client still is at w^t."""
+        teacher = teacher_logits(self.net, batch)
+        point = theta.detach().requires_grad_()
+        divergence = softened_kl(teacher, self.logits(point, batch), self.tau)
+        g = torch.autograd.grad(divergence, point)[0]
+        g.mul_(self.rho / (g.norm() + 1e-12))
+        away = self.net.split((theta - batch.theta_global).abs_())
+        for part, distance in zip(self.net.split(g).values(), away.values(), strict=True):
+            part.mul_(normalize(distance, dim=0))
+        return g

@@ -1,0 +1,53 @@
+"""What several methods are made of, each once."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import kl_div, log_softmax
+
+from paperlib.methods.base import Upload
+from paperlib.networks import Network
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch
+
+
+def effective_steps(steps: int, momentum: float) -> float:
+    """a(K, rho): how far K steps of momentum SGD go along a constant gradient, in plain steps; K without momentum.
+
+    Wang et al. 2020, "Tackling the objective inconsistency problem in heterogeneous federated optimization", section 4.
+    """
+    ramp = momentum * (1 - momentum**steps) / (1 - momentum)
+    return (steps - ramp) / (1 - momentum)
+
+
+def summed(
+    uploads: Iterable[tuple[float, int, Upload]], name: str, total: Tensor
+) -> Iterator[tuple[float, int, Upload]]:
+    """Pass the uploads on, which can be read only once, and add their entry ``name`` to ``total`` [P] on the way."""
+    for p, client, upload in uploads:
+        total.add_(upload[name])
+        yield p, client, upload
+
+
+def teacher_logits(net: Network, batch: "Batch") -> Tensor:
+    """Logits [B, C] of the global model that the client received, in evaluation mode and without gradient."""
+    with torch.no_grad():
+        return net(batch.theta_global, batch.x, buffers=batch.buffers_global)
+
+
+def softened_kl(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+    """KL(softmax(teacher / T) || softmax(student / T)) of logits [B, C], mean over the batch, scalar in nats."""
+    p, q = log_softmax(teacher / temperature, 1), log_softmax(student / temperature, 1)
+    return kl_div(q, p, log_target=True, reduction="batchmean")
+
+
+def adjust_logits(logits: Tensor, counts: Tensor, shift: Callable[[Tensor], Tensor]) -> Tensor:
+    """logits [B, C] + shift(counts), and minus infinity for a class the client has no sample of.
+
+    counts: int64 [C]. shift: [C] -> [C], of counts that are at least 1. An absent class thereby has probability zero
+    and its row of the classifier no gradient.
+    """
+    return (logits + shift(counts.clamp(min=1).to(logits.dtype))).masked_fill(counts == 0, -torch.inf)

@@ -1,0 +1,77 @@
+"""SCAFFOLD: control variates cancel the drift of the clients.
+
+Karimireddy et al. 2020, "SCAFFOLD: Stochastic controlled averaging for federated learning", Algorithm 1, option II.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.ingredients import effective_steps, summed
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch, Context
+    from paperlib.federated.local import Optimizer
+
+
+@dataclass(kw_only=True)
+class Scaffold(FedAvg):
+    """Clients descend along g - c_k + c; c_k is client k's mean gradient in its last round, c their mean.
+
+    correction: where c - c_k enters when there is momentum. "gradient": before the momentum buffer, and c_k is divided
+        by the effective number of steps, so that it is a weighted mean of the raw gradients. "step": after it,
+        w <- w - lr (c - c_k), divided by the number of steps; c and c_k are then as large as the momentum makes a step.
+    c_scale: the server moves c by the sum of the changes divided by all clients ("1/N", as in the paper) or by the
+        sampled ones ("1/S", as in some published code).
+    """
+
+    correction: str = "gradient"
+    c_scale: str = "1/N"
+
+    def setup(self, context: "Context") -> FedAvg:
+        if self.correction not in ("gradient", "step"):
+            raise ValueError(f"correction of SCAFFOLD is {self.correction!r}; choose gradient or step")
+        if self.c_scale not in ("1/N", "1/S"):
+            raise ValueError(f"c_scale of SCAFFOLD is {self.c_scale!r}; choose 1/N or 1/S")
+        return super().setup(context)
+
+    def server_init(self, theta: Tensor) -> State:
+        return super().server_init(theta) | {"c": torch.zeros_like(theta)}
+
+    def client_init(self, client: int, theta: Tensor) -> State:
+        return super().client_init(client, theta) | {"c": torch.zeros_like(theta)}
+
+    def broadcast(self, server: State, theta: Tensor) -> State:
+        return super().broadcast(server, theta) | {"c": server["c"]}
+
+    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+        g = super().gradient(theta, batch, shared, own)
+        return g.sub_(own["c"]).add_(shared["c"]) if self.correction == "gradient" else g
+
+    def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: "Optimizer") -> Tensor:
+        theta = super().local_step(theta, g, shared, own, optimizer)
+        if self.correction == "step":
+            theta.sub_(shared["c"] - own["c"], alpha=optimizer.lr)
+        return theta
+
+    def end(
+        self, theta_0: Tensor, theta: Tensor, shared: State, own: State, optimizer: "Optimizer"
+    ) -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, optimizer)
+        momentum = optimizer.momentum if self.correction == "gradient" else 0.0
+        steps = effective_steps(optimizer.steps, momentum)
+        c = own["c"] - shared["c"] + (theta_0 - theta) / (steps * optimizer.lr)
+        return upload | {"delta_c": c - own["c"]}, own | {"c": c}
+
+    def aggregate(
+        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
+    ) -> tuple[Tensor, State]:
+        e = self.context.experiment
+        total = torch.zeros_like(theta)
+        new, server = super().aggregate(server, theta, summed(uploads, "delta_c", total))
+        c = server["c"] + total / (e.clients if self.c_scale == "1/N" else e.sampled)
+        return new, server | {"c": c}

@@ -1,0 +1,138 @@
+"""Tables and figures of a paper from its specification and the finished runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from paperlib.experiment import Experiment
+from paperlib.papers.cells import Cell, value
+from paperlib.papers.gathering import Runs
+from paperlib.papers.scales import at_scale, rules
+from paperlib.paths import figures as figures_folder
+from paperlib.tables import QUANTITIES, ResultTable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table of a paper: where it stands, and its cells.
+
+    cells: seeds -> cells at the paper's scale, with the entries ``row`` and ``column`` in their keys.
+    """
+
+    title: str
+    section: str
+    notebook: str
+    cells: Callable[[int], list[Cell]]
+    rows: str = "method"
+    lower_is_better: tuple[str, ...] = ()  # columns in which the smallest value is the best
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure of a paper: its experiments at the paper's scale (by seeds), and how they are drawn.
+
+    draw: (runs of the experiments at the asked scale, scale, seeds) -> the figure and the plotted data.
+    """
+
+    title: str
+    section: str
+    notebook: str
+    experiments: Callable[[int], list[Experiment]]
+    draw: Callable[[Runs, str, int], tuple["Figure", pd.DataFrame]]
+
+
+@dataclass
+class ResultFigure:
+    """A drawn figure with its data; in a notebook it shows itself. ``path`` is where `save` writes, without suffix."""
+
+    title: str
+    caption: str
+    figure: "Figure"
+    data: pd.DataFrame
+    path: Path
+
+    def save(self) -> "ResultFigure":
+        """Write PDF, PNG, and the plotted data as CSV; returns the figure itself."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        for suffix in (".pdf", ".png"):
+            metadata = {"CreationDate": None} if suffix == ".pdf" else None
+            self.figure.savefig(self.path.with_suffix(suffix), dpi=150, bbox_inches="tight", metadata=metadata)
+        self.data.round(4).to_csv(self.path.with_suffix(".csv"), index=False)
+        self.path.with_suffix(".txt").write_text(f"{self.title}\n{self.caption}\n")
+        return self
+
+    def __repr__(self) -> str:
+        return f"{self.title}\n{self.caption}"
+
+    def _repr_png_(self) -> bytes:
+        from io import BytesIO
+
+        buffer = BytesIO()
+        self.figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight")
+        return buffer.getvalue()
+
+
+def build_table(paper: str, name: str, spec: TableSpec, runs: Runs, scale: str, seeds: int) -> ResultTable:
+    """The table at a scale, from the runs there are."""
+    cells = spec.cells(seeds)
+    entries: dict[tuple[str, str], dict[str, Any]] = {}
+    for cell in cells:
+        ours = value(scaled(cell, scale), runs, scale)
+        printed = np.nan if cell.printed is None else cell.printed
+        mean = np.nan if ours.mean is None else ours.mean
+        entries[(str(cell.key["row"]), str(cell.key["column"]))] = {
+            "ours": mean,
+            "std": np.nan if ours.std is None else ours.std,
+            "printed": printed,
+            "printed_std": np.nan if cell.printed_std is None else cell.printed_std,
+            "difference": mean - printed,
+            "status": ours.status,
+            "printed_status": cell.note if cell.note in ("failed", "not run") else "",
+        }
+    rows = list(dict.fromkeys(row for row, _ in entries))
+    columns = list(dict.fromkeys(column for _, column in entries))
+    blank = dict.fromkeys(QUANTITIES, np.nan) | {"status": "", "printed_status": ""}
+    data = {
+        (column, quantity): [entries.get((row, column), blank)[quantity] for row in rows]
+        for column in columns
+        for quantity in QUANTITIES
+    }
+    table = ResultTable(data, index=pd.Index(rows, name=spec.rows))
+    experiments = [e for cell in cells for e in cell.experiments]
+    table.lower_is_better = spec.lower_is_better
+    table.title = f"{name}. {spec.title}"
+    table.caption = caption(experiments, runs, scale)
+    table.path = figures_folder() / scale / paper / name
+    return table
+
+
+def scaled(cell: Cell, scale: str) -> Cell:
+    """The cell with its experiments as they are run at a scale."""
+    return Cell(
+        cell.key, cell.metric, cell.printed, cell.printed_std, cell.note,
+        tuple(at_scale(e, scale) for e in cell.experiments),
+    )  # fmt: skip
+
+
+def caption(experiments: list[Experiment], runs: Runs, scale: str) -> str:
+    """What stands under every table and figure: scale and its rule, runs done, data, code versions."""
+    wanted = list(dict.fromkeys(at_scale(e, scale) for e in experiments))
+    text = rules(scale, {e.dataset for e in experiments})
+    if wanted:
+        done = [runs[e] for e in wanted if e in runs]
+        text += f" {len(done)} of {len(wanted)} runs are done"
+        text += " (recompute=True runs the rest)." if len(done) < len(wanted) else "."
+        if done:
+            seeds = sorted({run.experiment.seed for run in done})
+            text += f" Seeds {', '.join(map(str, seeds))}"
+            text += "; ± is the sample standard deviation over them." if len(seeds) > 1 else "."
+            text += f" Data: {'; '.join(sorted({run.summary['dataset_source'] for run in done}))}."
+            text += f" Code: {', '.join(sorted({run.summary['version'] for run in done}))}."
+    return text

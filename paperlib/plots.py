@@ -1,0 +1,126 @@
+"""Drawing: one style, and the kinds of plots that the papers use."""
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from paperlib.metrics.curves import smooth
+
+# Told apart by colour-blind readers, and in grey by line style. A method looks the same in every figure.
+COLOURS = sns.color_palette("colorblind", 10)
+LINES = ("-", "--", "-.", ":")
+ORDER = ("FedAvg", "LocalGC", "GlobalGC", "GC-Fed", "FedProx", "FedNTD", "FedLC", "FedSOL", "FedDecorr", "FedVARP")
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The look of every figure."""
+    look: Any = {
+        "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
+        "font.size": 9, "axes.titlesize": 9, "legend.fontsize": 8, "legend.frameon": False, "pdf.fonttype": 42,
+        "svg.hashsalt": "paperlib",
+    }  # fmt: skip
+    with plt.rc_context(look):
+        yield
+
+
+def look_of(method: str) -> tuple[tuple[float, float, float], str]:
+    """Colour and line style of a method or another name."""
+    number = ORDER.index(method) if method in ORDER else zlib.crc32(method.encode()) % 10
+    return COLOURS[number], LINES[number % 4]
+
+
+def panels(count: int, columns: int, size: tuple[float, float] = (3.2, 2.4)) -> tuple[Figure, list[Axes]]:
+    """A figure with ``count`` axes in rows of ``columns``; size is that of one axes, in inches."""
+    rows = -(-count // columns)
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for unused in grid[count:]:
+        unused.set_visible(False)
+    return figure, list(grid[:count])
+
+
+def curves(
+    ax: Axes, by_method: Mapping[str, Sequence[pd.DataFrame]], labels: Mapping[str, str], window: int = 10
+) -> None:
+    """Smoothed test accuracy over rounds: mean over the seeds, and the band from the lowest to the highest seed."""
+    for method, histories in by_method.items():
+        rounds = histories[0]["round"]
+        smoothed = np.stack([smooth(h.test_accuracy.to_numpy(), window) for h in histories])
+        colour, line = look_of(method)
+        ax.plot(rounds, smoothed.mean(0), line, color=colour, label=labels[method], linewidth=1.4)
+        if len(histories) > 1:
+            ax.fill_between(rounds, smoothed.min(0), smoothed.max(0), color=colour, alpha=0.15, linewidth=0)
+    ax.set_xlabel("round")
+    ax.set_ylabel("test accuracy (%)")
+
+
+def raw_and_smoothed(ax: Axes, history: pd.DataFrame, method: str, at: int, window: int = 10) -> None:
+    """One run: the raw curve behind the smoothed one, its peak dashed, its smoothed value at round ``at`` dotted."""
+    rounds, raw = history["round"].to_numpy(), history.test_accuracy.to_numpy()
+    smoothed, (colour, _) = smooth(raw, window), look_of(method)
+    ax.plot(rounds, raw, color=colour, alpha=0.3, linewidth=0.8)
+    ax.plot(rounds, smoothed, color=colour, linewidth=1.5)
+    ax.axhline(smoothed.max(), color=colour, linestyle="--", linewidth=0.9)
+    there = smoothed[np.searchsorted(rounds, min(at, rounds[-1]))]
+    ax.plot([0, at, at], [there, there, 0], ":", color="0.3", linewidth=0.9)
+    ax.set_xlabel("round")
+    ax.set_ylabel("test accuracy (%)")
+
+
+def spread(ax: Axes, data: pd.DataFrame, x: str, group: str) -> None:
+    """Mean and standard deviation of column ``accuracy`` against ``x``, a line per ``group``; x at equal distances."""
+    places = {value: place for place, value in enumerate(sorted(data[x].unique()))}
+    for name, part in data.groupby(group, sort=False):
+        by_x = part.groupby(x).accuracy
+        where = [places[value] for value in by_x.mean().index]
+        colour, line = look_of(str(name))
+        ax.errorbar(
+            where, by_x.mean(), by_x.std(ddof=1).fillna(0), fmt="o" + line,
+            color=colour, label=str(name), markersize=3, linewidth=1.2, capsize=2,
+        )  # fmt: skip
+    ax.set_xticks(list(places.values()), [f"{value:g}" for value in places])
+    ax.set_ylabel("test accuracy (%)")
+
+
+def partition(counts: Tensor, kind: str = "heatmap", ax: Axes | None = None) -> Axes:
+    """Samples per client and class, int64 [clients, C], as a "heatmap" (darker is more) or "bubbles" (area).
+
+    Raises ValueError for another kind.
+    """
+    if kind not in ("heatmap", "bubbles"):
+        raise ValueError(f"unknown kind {kind!r} of partition plot; choose heatmap or bubbles")
+    if ax is None:
+        ax = panels(1, 1)[1][0]
+    table = counts.cpu().numpy().T  # classes x clients
+    if kind == "heatmap":
+        sns.heatmap(
+            table, ax=ax, cmap="Blues", cbar_kws={"label": "samples"}, linewidths=0.3 if table.size < 300 else 0
+        )
+    else:
+        classes, clients = np.nonzero(table)
+        ax.scatter(clients, classes, s=160 * table[classes, clients] / table.max(), color=COLOURS[0], alpha=0.7)
+        ax.set_xlim(-0.7, table.shape[1] - 0.3)
+        ax.set_ylim(-0.7, table.shape[0] - 0.3)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("client")
+    ax.set_ylabel("class")
+    return ax
+
+
+def not_run(ax: Axes) -> None:
+    """Say that there is nothing to draw."""
+    ax.text(0.5, 0.5, "not run at this scale yet", ha="center", va="center", transform=ax.transAxes, color="0.5")
+    ax.set_xticks([])
+    ax.set_yticks([])

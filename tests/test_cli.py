@@ -1,0 +1,69 @@
+"""What a user types, and what they see."""
+
+import pytest
+from typer.testing import CliRunner
+
+from paperlib import gallery, papers
+from paperlib.cli import app
+
+
+@pytest.fixture
+def cli(monkeypatch, tmp_path):
+    monkeypatch.setenv("PAPERLIB_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("PAPERLIB_FIGURES", str(tmp_path / "figures"))
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *words: CliRunner().invoke(app, list(words))
+
+
+def test_list_counts_runs_per_scale(cli):
+    answer = cli("list")
+    assert answer.exit_code == 0
+    row = next(line for line in answer.output.splitlines() if " T2 " in line)
+    assert "gc_fed" in row and "12 of 12" in row  # three seeds of four methods are shipped at scale small
+    assert "0 of 12" in row  # and none at paper
+    assert "fedhydra" in answer.output and "T18" in answer.output
+
+
+def test_show_puts_ours_beside_printed_without_running(cli, tmp_path):
+    answer = cli("show", "gc_fed", "T5", "--scale", "paper")
+    assert answer.exit_code == 0
+    row = next(line for line in answer.output.splitlines() if "GC-Fed" in line and "66.63" in line)
+    assert "not run" in row
+    assert not (tmp_path / "runs").exists()
+
+
+def test_run_makes_the_table_and_a_second_time_reads_it(cli, tmp_path):
+    first = cli("run", "gc_fed", "T2", "--seeds", "1", "--jobs", "2")
+    assert first.exit_code == 0 and "4 of 4 runs are done" in first.output
+    kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").glob("*/summary.json")}
+    assert len(kept) == 4
+    assert cli("run", "gc_fed", "T2", "--seeds", "1").exit_code == 0
+    assert kept == {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").glob("*/summary.json")}
+    assert (tmp_path / "figures/smoke/gc_fed/T2.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("show", "gc_fed", "T99"), "GC-Fed has no table 'T99' here"),
+        (("run", "gcfed", "T5"), "unknown paper 'gcfed'"),
+        (("reproduce", "gc_fed", "--scale", "tiny"), "unknown scale 'tiny'; choose one of smoke, small, paper"),
+        (("reproduce", "fedhydra"), "there are no notebooks for FedHydra yet"),
+        (("ship", "gc_fed", "T5", "--scale", "paper"), "none of the"),
+    ],
+)
+def test_bad_input_ends_with_one_sentence_and_status_2(cli, words, sentence):
+    answer = cli(*words)
+    assert answer.exit_code == 2
+    assert sentence in " ".join(answer.output.split())
+    assert "Traceback" not in answer.output
+
+
+def test_gallery_links_every_file_it_shows(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAPERLIB_FIGURES", str(tmp_path))
+    papers.table("gc_fed", "T5", scale="small", compute=False).save()
+    papers.figure("gc_fed", "F5", scale="small").save()
+    page = gallery.build().read_text()
+    for name in ("T5.csv", "T5.tex", "F5.pdf", "F5.png"):
+        assert f'"small/gc_fed/{name}"' in page and (tmp_path / "small/gc_fed" / name).exists()
+    assert "66.47" in page and "scale small" in page

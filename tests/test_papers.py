@@ -1,0 +1,220 @@
+"""Tables as data: printed rows to experiments, scales, cells and tables."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from paperlib import Experiment, papers
+from paperlib.data.datasets import MissingDataError
+from paperlib.papers import gathering, reference
+from paperlib.papers.cells import Cell, failed, reading, value
+from paperlib.papers.gc_fed import experiment
+from paperlib.papers.scales import RULES, at_scale, rules
+from paperlib.papers.values import TITLES, printed
+from paperlib.paths import ROOT
+from paperlib.store import Run
+
+SETTING = {"dataset": "cifar10", "model": "cnn", "alpha": 0.05, "clients": 100, "sampled": 5, "rounds": 800}
+
+
+def finished_run(accuracy, failed_at=None, seed=0, classes=10):
+    """A finished run with the given accuracy curve."""
+    history = pd.DataFrame({"round": range(1, len(accuracy) + 1), "test_accuracy": np.array(accuracy, float)})
+    summary = {
+        "failed": failed_at is not None,
+        "failed_at": failed_at,
+        "classes": classes,
+        "last10_accuracy": None if failed_at else float(np.mean(accuracy[-10:])),
+        "dataset_source": "numbers of a test",
+        "version": "test",
+    }
+    return Run(Experiment(**SETTING, seed=seed), summary, history)
+
+
+def cell(metric="test_accuracy", seeds=2, **key):
+    runs = tuple(Experiment(**SETTING, seed=seed) for seed in range(seeds))
+    return Cell({"row": "FedAvg", "column": "c", **key}, metric, 50.0, 1.0, "", runs)
+
+
+def test_every_printed_number_was_imported():
+    rows = {"fedgps": 3028, "fedacd": 505, "gc_fed": 501, "fedhydra": 616, "fedimpro": 481}
+    assert {paper: len(printed(paper)) for paper in TITLES} == rows
+    per_table = {"T2": 12, "T4": 52, "T5": 117, "T6": 208, "T7": 72, "T8": 12, "F4": 2, "F6": 22, "F9": 3, "F10": 1}
+    assert printed("gc_fed").table.value_counts().to_dict() == per_table
+
+
+def test_printed_gains_of_gc_fed_are_those_the_tables_support():
+    """GC-Fed minus FedAvg is 6.59 to 22.93 in Table 6 and 6.00 to 19.05 in Table 5 (CIFAR-10), best in all of T6."""
+    six = papers.table("gc_fed", "T6", compute=False).xs("printed", axis=1, level=1)
+    gain = six.loc["GC-Fed"] - six.loc["FedAvg"]
+    assert (round(gain.min(), 2), round(gain.max(), 2)) == (6.59, 22.93)
+    assert (six.idxmax() == "GC-Fed").all() and six.shape == (13, 16)
+    five = papers.table("gc_fed", "T5", compute=False).xs("printed", axis=1, level=1)
+    gain = (five.loc["GC-Fed"] - five.loc["FedAvg"])[[c for c in five if c.startswith("CIFAR-10 ")]]
+    assert (round(gain.min(), 2), round(gain.max(), 2)) == (6.00, 19.05)
+
+
+def test_a_printed_row_becomes_exactly_the_papers_run():
+    row = {**SETTING, "method": "GC-Fed"}
+    assert experiment(row, 2) == Experiment(
+        dataset="cifar10", model="cnn", partition="dirichlet_capped", alpha=0.05, clients=100, sampled=5, rounds=800,
+        local_epochs=5, batch_size=50, last_batch="pad", augment=True, lr=0.01, momentum=0.9, weight_decay=1e-5,
+        weighting="uniform", method="gc_fed", seed=2, partition_seed=2, min_samples=1,
+    )  # fmt: skip
+    emnist = experiment({**row, "dataset": "emnist", "model": "mlp", "clients": 1000, "rounds": 200}, 0)
+    assert (emnist.dataset, emnist.min_samples) == ("emnist_byclass", 62)
+    tiny = experiment({**row, "dataset": "tinyimagenet", "model": "resnet18", "clients": 500, "rounds": None}, 0)
+    assert (tiny.model, tiny.rounds) == ("resnet18_gn", 1000)
+
+
+def test_table_7_wraps_and_table_8_chooses_the_mean():
+    wrapped = experiment({**SETTING, "method": "FedProx", "setting": "integrate=gc_fed"}, 0)
+    assert (wrapped.method, dict(wrapped.method_options)) == ("gc_fed", {"base": "fedprox", "mu": 0.1})
+    plain = experiment({**SETTING, "method": "FedAvg", "setting": "integrate=global_gc"}, 0)
+    assert (plain.method, dict(plain.method_options)) == ("global_gc", {})
+    eight = experiment({**SETTING, "method": "LocalGC", "setting": "mu=Cin*Kw*Kh"}, 0)
+    assert (eight.method, dict(eight.method_options)) == ("local_gc", {"mean": "Cin*Kw*Kh"})
+
+
+def test_scale_paper_changes_nothing_and_smoke_needs_no_download():
+    for name in papers.tables("gc_fed"):
+        at_paper = papers.experiments("gc_fed", name, scale="paper", seeds=1)
+        assert all(at_scale(e, "paper") == e and e.width == 1 and e.sample_share == 1 for e in at_paper)
+        assert {at_scale(e, "smoke").dataset for e in at_paper} == {"digits"}
+
+
+def test_small_replaces_what_is_not_at_hand_and_says_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("PAPERLIB_DATA", str(tmp_path))
+    e = Experiment(dataset="tinyimagenet", rounds=1000, min_samples=5)
+    small = at_scale(e, "small")
+    assert (small.dataset, small.rounds, small.width, small.sample_share) == ("cifar100", 100, 0.25, 0.2)
+    assert small.min_samples == 1
+    assert "Tiny-ImageNet is replaced by CIFAR-100." in rules("small", {"tinyimagenet", "cifar10"})
+    assert "replaced" not in rules("paper", {"tinyimagenet"})
+
+
+def test_paper_scale_stops_before_any_work_when_a_set_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setenv("PAPERLIB_DATA", str(tmp_path / "none"))
+    monkeypatch.setenv("PAPERLIB_DOWNLOAD", "0")
+    with pytest.raises(MissingDataError, match="cifar10"):
+        papers.table("gc_fed", "T2", scale="paper", store=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: papers.table("gc_fed", "T99"), "GC-Fed has no table 'T99' here; there are T2, T4"),
+        (lambda: papers.figure("nosuch", "F1"), "unknown paper 'nosuch'; the papers are fedgps"),
+        (lambda: papers.table("gc_fed", "T5", scale="huge"), "unknown scale 'huge'; choose one of smoke, small, paper"),
+        (lambda: papers.table("gc_fed", "T5", seeds=0), "seeds is 0"),
+    ],
+)
+def test_bad_requests_get_a_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()
+
+
+def test_a_cell_is_mean_and_sample_deviation_of_the_last_ten_rounds():
+    runs = {
+        c: finished_run([0] * 5 + [level] * 10, seed=s)
+        for s, level in enumerate((40.0, 44.0))
+        for c in [cell().experiments[s]]
+    }
+    ours = value(cell(), runs, "small")
+    assert (ours.mean, ours.std, ours.status) == (42.0, pytest.approx(8**0.5), "2 of 2 seeds")
+    one = value(cell(), {cell().experiments[0]: runs[cell().experiments[0]]}, "small")
+    assert (one.mean, one.std, one.status) == (40.0, None, "1 of 2 seeds")
+
+
+def test_missing_failed_and_unknown_cells_are_never_numbers():
+    c = cell()
+    assert value(c, {}, "small").status == "not run"
+    assert value(cell(seeds=0), {}, "small").status == "not yet"
+    runs = {c.experiments[0]: finished_run([50.0] * 20), c.experiments[1]: finished_run([50.0] * 3, failed_at=4)}
+    assert value(c, runs, "small") == value(c, runs, "smoke")
+    assert (value(c, runs, "small").mean, value(c, runs, "small").status) == (None, "failed")
+
+
+def test_a_run_at_chance_level_failed_but_not_at_smoke():
+    at_chance = finished_run([10.9] * 20)
+    assert failed(at_chance, "small") and failed(at_chance, "paper") and not failed(at_chance, "smoke")
+    assert not failed(finished_run([11.1] * 20), "small")
+
+
+def test_readings_of_table_2_and_figure_6():
+    run = finished_run([10, 30, 20, 40])
+    assert [reading(m, {})(run) for m in ("diff_mean", "diff_min")] == [10, -10]
+    assert reading("diff_std", {})(run) == pytest.approx(300**0.5)
+    rising = finished_run(list(range(1, 21)))
+    assert reading("rounds_to_target", {"target": "15"})(rising) == 20  # the window's mean, not the raw curve
+    assert reading("rounds_to_target", {"target": "16"})(rising) is None
+    with pytest.raises(ValueError, match="best_lambda_min"):
+        reading("best_lambda_min", {})
+
+
+def test_runs_are_computed_only_when_asked_or_when_there_are_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(reference, "find", lambda e: None)
+    wanted = papers.experiments("gc_fed", "T2", scale="smoke", seeds=1)
+    first = gathering.collect(wanted[:1], store=tmp_path)  # nothing is there: run
+    assert list(first) == wanted[:1]
+    assert list(gathering.collect(wanted, store=tmp_path)) == wanted[:1]  # something is there: show it
+    done = gathering.collect(wanted, recompute=True, store=tmp_path, jobs=2)
+    assert set(done) == set(wanted)
+    assert done[wanted[0]].summary == first[wanted[0]].summary  # and what was finished is not run again
+
+
+def test_recompute_leaves_shipped_runs_aside(tmp_path, monkeypatch):
+    e = papers.experiments("gc_fed", "T2", scale="smoke", seeds=1)[0]
+    monkeypatch.setattr(reference, "find", lambda e: finished_run([99.0]))
+    assert gathering.collect([e], store=tmp_path)[e].summary["version"] == "test"
+    assert gathering.collect([e], store=tmp_path, recompute=True)[e].summary["version"] != "test"
+
+
+def test_shipped_runs_come_back_with_their_provenance(tmp_path, monkeypatch):
+    run = gathering.collect([papers.experiments("gc_fed", "T2", scale="smoke", seeds=1)[0]], store=tmp_path / "runs")
+    (e, made), *_ = run.items()
+    assert reference.ship([made], "x", tmp_path / "shipped") == 1
+    assert reference.ship([made], "x", tmp_path / "shipped") == 1  # again: replaced, not doubled
+    monkeypatch.setattr(reference, "REFERENCE", tmp_path / "shipped")
+    found = reference.find(e)
+    assert found is not None and found.summary == made.summary
+    pd.testing.assert_frame_equal(found.history, made.history)
+    with pytest.raises(ValueError, match="without parameters"):
+        _ = found.parameters
+
+
+def test_a_table_is_written_with_ours_beside_printed(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAPERLIB_FIGURES", str(tmp_path))
+    table = papers.table("gc_fed", "T5", scale="small", compute=False).save()
+    assert isinstance(table, pd.DataFrame) and list(table.index)[:2] == ["FedAvg", "FedProx"]
+    column = "CIFAR-10 5/100 α=0.05"
+    assert table.loc["GC-Fed", (column, "printed")] == 66.47
+    shown = table.text()
+    assert shown.loc["GlobalGC", (column, "printed")] == "10.00 (failed)"
+    page = (tmp_path / "small/gc_fed/T5.html").read_text()
+    assert "<b>66.47 ± 2.49</b>" in page and RULES["small"] in page
+    latex = (tmp_path / "small/gc_fed/T5.tex").read_text()
+    assert "\\toprule" in latex and "\\textbf{66.47 $\\pm$ 2.49}" in latex
+    cells = pd.read_csv(tmp_path / "small/gc_fed/T5.csv")
+    assert len(cells) == 117 and cells.printed.notna().all()
+
+
+@pytest.mark.parametrize("name", ["T2", "T4", "T5", "F4", "F5", "F6"])
+def test_stored_tables_and_figures_follow_from_the_shipped_runs(name, tmp_path):
+    """The CSV beside each figure is compared, not the picture."""
+    stored = pd.read_csv(ROOT / "figures/small/gc_fed" / f"{name}.csv")
+    make = papers.figure if name.startswith("F") else papers.table
+    made = make("gc_fed", name, scale="small", store=tmp_path, compute=False)
+    data = made.data.round(4) if name.startswith("F") else made.long()
+    data.to_csv(tmp_path / "new.csv", index=False)
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "new.csv"), stored, atol=1e-4)
+
+
+def test_headline_of_gc_fed_holds_in_the_shipped_runs(tmp_path):
+    """Scale small, 5 of 100 clients, alpha .05 and .1: GC-Fed and LocalGC are above FedAvg by at least 3 points."""
+    table = papers.table("gc_fed", "T5", scale="small", store=tmp_path, compute=False)
+    for column in ("CIFAR-10 5/100 α=0.05", "CIFAR-10 5/100 α=0.1"):
+        ours = table[(column, "ours")]
+        assert table.loc["GC-Fed", (column, "status")] == "3 of 3 seeds"
+        assert min(ours["GC-Fed"], ours["LocalGC"]) >= ours["FedAvg"] + 3

@@ -1,0 +1,60 @@
+"""The README's examples are run as they stand."""
+
+import re
+
+import numpy as np
+import pytest
+
+from paperlib import Experiment, run
+from paperlib.data import load
+from paperlib.methods import REGISTRY
+from paperlib.paths import ROOT
+
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
+
+
+def block(word):
+    return next(text for text in BLOCKS if word in text)
+
+
+def test_the_worked_method_clips_what_clients_send(monkeypatch, tmp_path):
+    monkeypatch.setitem(REGISTRY, "clipped_fedavg", None)  # restored after the test
+    code = block("class ClippedFedAvg")
+    assert len(code.strip().splitlines()) <= 22
+    exec(code, {"__name__": "readme"})
+    e = Experiment(dataset="digits", clients=5, sampled=2, rounds=1, width=0.125, method="clipped_fedavg")
+    start = run(e.replace(method_options={"bound": 1e-9}), store=tmp_path).parameters
+    moved = {
+        b: float((run(e.replace(method_options={"bound": b}), store=tmp_path).parameters - start).norm())
+        for b in (0.01, 1e9)
+    }
+    assert moved[0.01] <= 0.01 < moved[1e9]
+    free = run(e.replace(method_options={"bound": 1e9}), store=tmp_path)
+    assert (free.parameters == run(e.replace(method="fedavg"), store=tmp_path).parameters).all()
+    wrapped = e.replace(method="gc_fed", method_options={"base": "clipped_fedavg", "bound": 0.01})
+    assert not run(wrapped, store=tmp_path).summary["failed"]
+
+
+def test_the_data_set_example_makes_a_set_that_loads(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PAPERLIB_DATA", str(tmp_path))
+    exec(block("savez_compressed"), {})
+    data = load("my_set")
+    assert data.train_images.shape == (100, 1, 28, 28) and data.classes[9] == "class 9"
+    assert np.array_equal(data.train_labels.numpy(), np.arange(100) % 10)
+
+
+def test_the_python_example_runs(monkeypatch, tmp_path):
+    monkeypatch.setenv("PAPERLIB_RUNS", str(tmp_path))
+    names = {}
+    exec(block("paperlib.run(e)"), names)
+    assert len(names["result"].history) == 5
+    assert len(names["result"].parameters) == names["result"].summary["parameters"]
+    assert names["table"].shape[0] == 6
+
+
+@pytest.mark.parametrize("path", re.findall(r"`((?:docs|paperlib|notebooks|figures)/[\w/.]+\.\w+)`", README))
+def test_files_that_are_named_exist(path):
+    if path != "figures/index.html":  # written by make reproduce
+        assert (ROOT / path).exists()
