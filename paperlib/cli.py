@@ -32,7 +32,12 @@ def list_() -> None:
     from paperlib.papers.values import printed
 
     with sentences():
-        view = Table("paper", "name", "section", "title", *(f"runs at {scale}" for scale in RULES))
+        view = Table(expand=True)
+        for column in ("paper", "name", "section"):
+            view.add_column(column, no_wrap=True)
+        view.add_column("title", no_wrap=True, overflow="ellipsis", ratio=1)
+        for scale in RULES:
+            view.add_column(f"runs\n{scale}", justify="right", no_wrap=True)
         for paper, title in papers.TITLES.items():
             names = [*papers.tables(paper), *papers.figures(paper)]
             for name in names:
@@ -40,11 +45,12 @@ def list_() -> None:
                 done = []
                 for scale in RULES:
                     wanted = papers.experiments(paper, name, scale=scale)
-                    done.append(f"{len(finished(wanted))} of {len(wanted)}" if wanted else "none needed")
+                    done.append(f"{len(finished(wanted))} of {len(wanted)}" if wanted else "-")
                 view.add_row(paper, name, spec.section, spec.title, *done)
-            others = sorted(set(printed(paper).table) - set(names), key=_order)
-            if others:
-                view.add_row(paper, ", ".join(others), "", f"printed values of {title}; not reproduced yet", "", "", "")
+            if not names:
+                known = sorted((t for t in set(printed(paper).table) if t[0] == "T"), key=lambda t: int(t[1:]))
+                text = f"printed values of {len(known)} tables of {title}; no runs yet"
+                view.add_row(paper, f"{known[0]} … {known[-1]}", "", text)
         console.print(view)
 
 
@@ -128,8 +134,3 @@ def sentences() -> Iterator[None]:
     except KeyboardInterrupt:
         console.print("\nstopped; the same command continues from here")
         raise typer.Exit(130) from None
-
-
-def _order(name: str) -> tuple[str, int]:
-    digits = "".join(filter(str.isdigit, name))
-    return name[:1], int(digits or 0)

@@ -7,7 +7,7 @@ import papermill
 from nbconvert import HTMLExporter
 
 from paperlib import gallery, papers
-from paperlib.papers.gathering import collect
+from paperlib.papers.gathering import collect, finished
 from paperlib.papers.scales import check_scale
 from paperlib.paths import NOTEBOOKS, figures
 
@@ -23,9 +23,12 @@ def reproduce(paper: str, scale: str = "smoke", seeds: int = 1, jobs: int = 1, r
     notebooks = sorted((NOTEBOOKS / paper).glob("*.ipynb"))
     if not notebooks:
         raise ValueError(f"there are no notebooks for {papers.TITLES[paper]} yet")
-    if recompute:
-        wanted = [e for name in names for e in papers.experiments(paper, name, scale=scale, seeds=seeds)]
-        collect(wanted, recompute=True, jobs=jobs)
+    wanted = []
+    for name in names:
+        runs = papers.experiments(paper, name, scale=scale, seeds=seeds)
+        if recompute or not finished(runs):  # what `table` and `figure` would run themselves, one after the other
+            wanted += runs
+    collect(wanted, recompute=True, jobs=jobs)
     folder = figures() / scale / paper / "notebooks"
     folder.mkdir(parents=True, exist_ok=True)
     for notebook in notebooks:

@@ -43,7 +43,7 @@ def run(
     depend on it. on_round: called with every new row of the history.
 
     A run that meets a NaN or an infinity ends there: ``summary["failed"]`` says so and the history is kept.
-    Raises ValueError for impossible requests and FileNotFoundError for a data set that is not at hand.
+    Raises ValueError for impossible requests, and for a data set that is not at hand.
     """
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
@@ -92,10 +92,7 @@ def run_many(
     unique = list(dict.fromkeys(experiments))
     missing = [e for e in unique if shelf.finished(e) is None]
     # The largest first, so that no long run is left alone at the end.
-    missing.sort(
-        key=lambda e: e.rounds * e.sampled * e.local_epochs * (e.train_size or 50_000) / e.clients,
-        reverse=True,
-    )
+    missing.sort(key=_samples, reverse=True)
     done = {e: shelf.rounds_done(e) for e in missing}
     total = sum(e.rounds for e in missing)
     with tqdm(total=total, initial=sum(done.values()), unit="round", disable=not progress or not missing) as bar:
@@ -104,27 +101,33 @@ def run_many(
             for e in missing:
                 run(e, store=shelf.path, device=device, on_round=lambda row: bar.update())
         else:
-            for _ in _side_by_side(missing, jobs, shelf, device):
-                now = {e: shelf.rounds_done(e) for e in missing}
+            for pending in _side_by_side(missing, jobs, shelf, device):
+                now = {e: shelf.rounds_done(e) if e in pending else e.rounds for e in missing}
                 bar.update(sum(now.values()) - sum(done.values()))
                 done = now
     return [run(e, store=shelf.path, device=device) for e in experiments]
 
 
-def _side_by_side(experiments: Iterable[Experiment], jobs: int, shelf: Store, device: str) -> Iterator[None]:
-    """Run in processes, giving control back several times a second; each has its share of the cores."""
+def _samples(e: Experiment) -> float:
+    """Samples that a run trains on, up to what two runs of one data set have in common."""
+    return e.rounds * e.sampled / e.clients * e.local_epochs * (e.train_size or 50_000) * e.sample_share
+
+
+def _side_by_side(experiments: Iterable[Experiment], jobs: int, shelf: Store, device: str) -> Iterator[set[Experiment]]:
+    """Run in processes, each with its share of the cores; yields what is left, every second or so."""
     workers = max(1, (os.cpu_count() or 1) // jobs)
     processes = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
     try:
-        pending: set[Future[Any]] = {
-            processes.submit(_run_quietly, e, shelf.path, device, workers) for e in experiments
+        pending: dict[Future[None], Experiment] = {
+            processes.submit(_run_quietly, e, shelf.path, device, workers): e for e in experiments
         }
         while pending:
-            finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+            finished, _ = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
             for future in finished:
                 future.result()
-            yield
-    except BaseException:
+                del pending[future]
+            yield set(pending.values())
+    except BaseException:  # also Ctrl-C: the runs under way need not come to their end, they are resumable
         for process in list((processes._processes or {}).values()):
             process.terminate()
         raise

@@ -70,7 +70,8 @@ class Store:
 
     def rounds_done(self, experiment: Experiment) -> int:
         """Rounds a finished or interrupted run has behind it."""
-        return len(self.rows(experiment))
+        path = self.folder(experiment) / "history.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
 
     def rows(self, experiment: Experiment) -> list[Row]:
         """The run's history so far, one row per round; a half-written last line is left out."""

@@ -69,6 +69,8 @@ def figure(
     wanted = experiments(paper, name, scale=scale, seeds=seeds)
     runs = collect(wanted, recompute=recompute, jobs=jobs, store=store) if compute else finished(wanted, store)
     drawn, data = spec.draw(runs, scale, seeds)
+    mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if wanted else "")
+    drawn.text(1, 0, mark, ha="right", va="top", fontsize=6, color="0.5")
     text = caption(spec.experiments(seeds), runs, scale)
     return ResultFigure(f"{name}. {spec.title}", text, drawn, data, figures_folder() / scale / paper / name)
 

@@ -1,0 +1,93 @@
+"""A federation of four clients on random images: small enough for float64 and for every method in every test."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from paperlib import Experiment
+from paperlib.data.datasets import Dataset
+from paperlib.federated.context import Batch
+from paperlib.federated.simulator import Progress, Row, play_round, prepare
+from paperlib.federated.streams import torch_rng
+from paperlib.federated.workers import worker_pool
+from paperlib.methods import FedAvg
+
+CLASSES = 4
+SETTING: dict[str, Any] = {
+    "dataset": "digits", "model": "mlp", "width": 0.03, "partition": "iid", "clients": 4, "sampled": 2, "rounds": 3,
+    "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def images() -> Dataset:
+    """Noise around one pattern per class; 18 training images of each of 4 classes."""
+    draw = np.random.default_rng(5)
+    labels = np.repeat(np.arange(CLASSES), 18)
+    patterns = draw.integers(0, 256, (CLASSES, 1, 8, 8))
+    noisy = (0.5 * patterns[labels] + 0.5 * draw.integers(0, 256, (len(labels), 1, 8, 8))).astype(np.uint8)
+    x, y = torch.from_numpy(noisy), torch.from_numpy(labels)
+    return Dataset("noise", x, y, x[::6], y[::6], tuple("abcd"), (0.5,), (0.25,), "random images")
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[Executor]:
+    with worker_pool(1) as pool:
+        yield pool
+
+
+@pytest.fixture
+def start(images: Dataset) -> Callable[..., tuple[FedAvg, Progress]]:
+    """start(method, options, **changes of SETTING) -> the method bound to its run, and the state before round 1."""
+
+    def start(method: str = "fedavg", options: dict[str, Any] | None = None, **changes: Any) -> tuple[FedAvg, Progress]:
+        e = Experiment(method=method, method_options=options or {}, **SETTING | changes)
+        return prepare(e, images, torch.float64)
+
+    return start
+
+
+@pytest.fixture
+def play(start: Callable[..., tuple[FedAvg, Progress]], pool: Executor) -> Callable[..., tuple[FedAvg, Progress, Row]]:
+    """play(method, options, rounds, **changes) -> method, state after so many rounds, and the last round's traffic."""
+
+    def play(
+        method: str = "fedavg", options: dict[str, Any] | None = None, rounds: int = 3, **changes: Any
+    ) -> tuple[FedAvg, Progress, Row]:
+        bound, progress = start(method, options, **changes)
+        for _ in range(rounds):
+            row = play_round(bound, progress, pool)
+        return bound, progress, row
+
+    return play
+
+
+@pytest.fixture
+def batch_of() -> Callable[..., Batch]:
+    """batch_of(method, progress, client=0, size=8): a client's first images, and the model that it received."""
+
+    def batch_of(method: FedAvg, progress: Progress, client: int = 0, size: int = 8) -> Batch:
+        context = method.context
+        chosen = context.indices[client][:size]
+        x = context.data.train_images[chosen].double() / 64 - 2
+        return Batch(
+            x, context.data.train_labels[chosen], context.counts[client], progress.buffers.clone(),
+            torch_rng(7, "device draws"), progress.theta, progress.buffers,
+        )  # fmt: skip
+
+    return batch_of
+
+
+@pytest.fixture
+def elsewhere() -> Callable[[Progress], torch.Tensor]:
+    """elsewhere(progress): a model at some distance from the global one, as after some local steps."""
+
+    def elsewhere(progress: Progress) -> torch.Tensor:
+        draw = torch.Generator().manual_seed(3)
+        return progress.theta + 0.1 * torch.randn(progress.theta.shape, dtype=torch.float64, generator=draw)
+
+    return elsewhere

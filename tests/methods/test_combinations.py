@@ -1,0 +1,82 @@
+"""Methods around methods, as in Table 7 of GC-Fed."""
+
+import pytest
+import torch
+
+from paperlib.methods import REGISTRY, build
+from paperlib.papers.gc_fed import METHODS
+
+BASES = ["fedprox", "fedlc", "fedntd", "feddecorr", "fedsol"]
+
+
+@pytest.mark.parametrize("outer", ["gc_fed", "global_gc", "local_gc"])
+@pytest.mark.parametrize(
+    ("base", "neutral"),
+    [("fedprox", "mu"), ("fedlc", "tau"), ("fedntd", "beta"), ("feddecorr", "beta"), ("fedsol", "rho")],
+)
+def test_around_a_neutral_method_is_the_outer_one_bit_for_bit(play, outer, base, neutral):
+    _, combined, _ = play(outer, {"base": base, neutral: 0.0}, model="cnn", width=0.1)
+    _, alone, _ = play(outer, model="cnn", width=0.1)
+    assert torch.equal(combined.theta, alone.theta)
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_centralization_comes_last(start, batch_of, elsewhere, base):
+    """Up to the border it acts on the full gradient of the modified loss; above it nothing is centred."""
+    skewed = {"model": "cnn", "width": 0.1, "partition": "dirichlet", "alpha": 0.3}
+    combined, progress = start("gc_fed", {"base": base}, **skewed)
+    alone, _ = start(base, **skewed)
+    batch, theta = batch_of(combined, progress), elsewhere(progress)
+    g, raw = (m.net.split(m.gradient(theta, batch, {}, {})) for m in (combined, alone))
+    for name in g:
+        if name.startswith("classifier"):
+            assert torch.equal(g[name], raw[name])
+        else:
+            dims = tuple(range(1, g[name].ndim)) or (0,)
+            torch.testing.assert_close(g[name], raw[name] - raw[name].mean(dims, keepdim=True), atol=1e-14, rtol=0)
+            assert not torch.equal(g[name], raw[name])
+
+
+@pytest.mark.parametrize("base", sorted(set(REGISTRY) - {"fedavg", "local_gc", "global_gc", "gc_fed", "fedacg"}))
+def test_global_centralization_leaves_no_mean_in_the_step_of_any_base(play, start, base):
+    _, progress, _ = play("global_gc", {"base": base}, rounds=2)
+    method, initial = start("global_gc", {"base": base})
+    for step in method.net.split(progress.theta - initial.theta).values():
+        assert step.mean(-1).abs().max() < 1e-15 and step.norm() > 1e-4
+
+
+@pytest.mark.parametrize(("outer", "base"), [("feddecorr", "fedprox"), ("fedprox", "feddecorr")])
+def test_penalties_add_up_in_either_order(start, batch_of, elsewhere, outer, base):
+    combined, progress = start(outer, {"base": base, "mu": 0.4, "beta": 0.2})
+    batch, theta = batch_of(combined, progress), elsewhere(progress)
+    decorr, _ = start("feddecorr", {"beta": 0.2})
+    expected = decorr.gradient(theta, batch, {}, {}) + 0.4 * (theta - progress.theta)
+    torch.testing.assert_close(combined.gradient(theta, batch, {}, {}), expected, atol=1e-14, rtol=0)
+
+
+def test_options_of_both_are_taken_and_others_refused():
+    method = build("gc_fed", {"base": "fedprox", "mu": 0.3, "border": 0.5})
+    assert (method.mu, method.border, method.mean) == (0.3, 0.5, "Cout")
+    with pytest.raises(ValueError, match="gc_fed has no option 'rho'; its options are: .*mu"):
+        build("gc_fed", {"base": "fedprox", "rho": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("outer", "base", "message"),
+    [
+        ("fedlc", "fedntd", "FedLC and FedNTD both have an option tau"),
+        ("fedprox", "fedprox", "one already contains the other"),
+        ("gc_fed", "local_gc", "one already contains the other"),
+        ("gc_fed", "fedproxy", "unknown method 'fedproxy'"),
+    ],
+)
+def test_combinations_that_do_not_exist_are_refused(outer, base, message):
+    with pytest.raises(ValueError, match=message):
+        build(outer, {"base": base})
+
+
+def test_every_method_of_the_papers_tables_exists_and_can_be_wrapped():
+    for name, options in METHODS.values():
+        build(name, options)
+        if name not in ("local_gc", "global_gc", "gc_fed"):
+            build("gc_fed", options | {"base": name})

@@ -1,0 +1,69 @@
+"""What holds for all methods: neutral parameters give FedAvg, hooks change nothing they are given, traffic is known."""
+
+import copy
+
+import pytest
+import torch
+
+from paperlib.federated.simulator import play_round
+from paperlib.methods import REGISTRY
+from paperlib.methods.ingredients import teacher_logits
+
+NEUTRAL = [
+    ("fedprox", {"mu": 0.0}),
+    ("fedacg", {"lambda_": 0.0, "beta": 0.0}),
+    ("fedacg", {"lambda_": 0.0, "beta": 0.0, "variant": "2025-03"}),
+    ("fedsol", {"rho": 0.0}),
+    ("feddecorr", {"beta": 0.0}),
+    ("fedntd", {"beta": 0.0}),
+    ("fedlc", {"tau": 0.0}),
+]
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+@pytest.mark.parametrize(("name", "options"), NEUTRAL)
+def test_neutral_parameter_is_fedavg_bit_for_bit(play, name, options, model):
+    method, changed, _ = play(name, options, model=model, width=0.1)
+    plain, expected, _ = play("fedavg", model=model, width=0.1)
+    assert (method.context.counts > 0).all()  # FedLC masks absent classes at any tau
+    result = method.finish(changed.theta, changed.server)
+    assert torch.equal(result, expected.theta)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_round_leaves_what_it_was_given_as_it_was(start, pool, name):
+    method, progress = start(name)
+    play_round(method, progress, pool)
+    given = copy.copy(progress)
+    given.clients = dict(progress.clients)
+    before = copy.deepcopy(given)
+    play_round(method, progress, pool)
+    assert torch.equal(given.theta, before.theta)
+    assert not torch.equal(progress.theta, before.theta)
+    for state, old in [(given.server, before.server), *((given.clients[k], before.clients[k]) for k in before.clients)]:
+        assert state.keys() == old.keys()
+        assert all(torch.equal(state[key], old[key]) for key in old)
+
+
+@pytest.mark.parametrize("name", sorted(set(REGISTRY) - {"scaffold"}))
+def test_one_vector_travels_each_way(play, name):
+    method, _, traffic = play(name)
+    assert traffic["bytes_up"] == traffic["bytes_down"] == 2 * method.net.size * 8
+
+
+@pytest.mark.parametrize("name", ["fedprox", "fedacg", "fedsol", "feddecorr", "fedntd", "fedlc", "feddyn", "scaffold"])
+def test_default_options_change_the_run(play, name):
+    skewed = {"partition": "dirichlet", "alpha": 0.3}
+    method, changed, _ = play(name, **skewed)
+    _, plain, _ = play("fedavg", **skewed)
+    assert (method.finish(changed.theta, changed.server) - plain.theta).norm() > 1e-5
+
+
+def test_teacher_is_the_model_received_with_its_own_statistics(start, batch_of, elsewhere):
+    method, progress = start("fedntd", model="resnet18", width=0.0625)
+    batch = batch_of(method, progress)
+    expected = method.net(progress.theta, batch.x, buffers=progress.buffers.clone())
+    method.gradient(elsewhere(progress), batch, {}, {})  # moves the client's statistics
+    assert not torch.equal(batch.buffers, progress.buffers)
+    assert torch.equal(teacher_logits(method.net, batch), expected)
+    assert not teacher_logits(method.net, batch).requires_grad
