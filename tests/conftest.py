@@ -1,0 +1,82 @@
+"""What the tests share. No test writes into the checkout: runs and figures go to temporary folders."""
+
+import multiprocessing.context
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from paperlib import Experiment
+from paperlib._torchvision import torchvision
+from paperlib.federated.workers import worker_pool
+
+
+@pytest.fixture(scope="session", autouse=True)
+def single_thread() -> None:
+    """Operations on small tensors lose by being divided, the more so on a busy machine."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def folders_outside_the_checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("runs", "figures"):
+            patch.setenv(f"PAPERLIB_{name.upper()}", str(tmp_path_factory.mktemp(name)))
+        yield
+
+
+@pytest.fixture(scope="session")
+def forkserver() -> multiprocessing.context.ForkServerContext:
+    """Starts processes that have the package imported already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["paperlib", "pytest", "sklearn.datasets"])
+    return context
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def tiny() -> Experiment:
+    """Five rounds in a twentieth of a second."""
+    return Experiment(
+        dataset="digits", train_size=240, test_size=100, model="mlp", width=0.1, alpha=1.0, clients=6, sampled=3,
+        rounds=5, batch_size=20, lr=0.05, weight_decay=1e-3,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def pool() -> Iterator[Executor]:
+    with worker_pool(1) as pool:
+        yield pool
+
+
+@pytest.fixture
+def reference_resnet18() -> Callable[..., nn.Module]:
+    """torchvision's ResNet-18, without the first layer's stride and pooling, its widths divided by ``divisor``."""
+
+    def build(norm: Callable[[int], nn.Module], channels: int, classes: int, divisor: int = 1) -> nn.Module:
+        with torch.device("meta"):  # every layer with parameters is replaced below
+            net = torchvision().models.resnet18(norm_layer=norm)
+        narrow(net, norm, divisor)
+        net.conv1, net.maxpool = nn.Conv2d(channels, 64 // divisor, 3, padding=1, bias=False), nn.Identity()
+        net.fc = nn.Linear(512 // divisor, classes)
+        return net
+
+    def narrow(module: nn.Module, norm: Callable[[int], nn.Module], divisor: int) -> None:
+        for name, layer in module.named_children():
+            if isinstance(layer, nn.Conv2d):
+                inputs, outputs = max(layer.in_channels // divisor, 1), layer.out_channels // divisor
+                new = nn.Conv2d(inputs, outputs, layer.kernel_size, layer.stride, layer.padding, bias=False)
+                setattr(module, name, new)
+            elif isinstance(layer, nn.GroupNorm | nn.BatchNorm2d):
+                setattr(module, name, norm(layer.weight.numel() // divisor))
+            else:
+                narrow(layer, norm, divisor)
+
+    return build

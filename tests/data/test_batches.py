@@ -1,0 +1,151 @@
+"""Mini-batches: order, repeats, augmentation and normalisation."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from paperlib.data.batches import crop_and_flip, epoch, fill, normalise
+from paperlib.data.datasets import Dataset
+
+
+def images(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randint(1, 256, shape, generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
+
+
+def made(n: int = 23, channels: int = 3, size: int = 8) -> Dataset:
+    """Labels that number the images, and no black pixel."""
+    pixels, labels = images(n, channels, size, size), torch.arange(n)
+    mean, std = (0.5, 0.25, 0.1)[:channels], (0.2, 0.5, 1.0)[:channels]
+    return Dataset("made", pixels, labels, pixels, labels, tuple(map(str, range(n))), mean, std, "made for this test")
+
+
+def stream(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+# -- fill
+
+
+@pytest.mark.parametrize(("n", "filled"), [(1, 50), (50, 50), (51, 100), (100, 100), (0, 0)])
+def test_indices_are_filled_up_to_whole_batches(n, filled):
+    indices = torch.arange(n) + 7
+    result = fill(indices, 50)
+    assert len(result) == filled
+    assert result.tolist() == [7 + position % n for position in range(filled)]
+
+
+# -- epoch
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 23), st.integers(1, 30), st.booleans(), st.integers(0, 1000))
+def test_epoch_visits_every_index_exactly_once(n, batch_size, augment, seed):
+    indices = torch.arange(23)[-n:]
+    batches = list(epoch(made(), indices, batch_size, augment, stream(seed)))
+    assert sorted(torch.cat([y for _, y in batches]).tolist()) == indices.tolist()
+    assert [len(y) for _, y in batches] == [batch_size] * (n // batch_size) + [n % batch_size] * (n % batch_size > 0)
+    assert all(len(x) == len(y) for x, y in batches)
+
+
+def test_repeated_indices_are_visited_as_often_as_they_occur():
+    (_, y), (_, z) = epoch(made(), fill(torch.arange(3), 4).repeat(2), 4, False, stream())
+    assert sorted([*y.tolist(), *z.tolist()]) == [0, 0, 0, 0, 1, 1, 2, 2]
+
+
+def test_images_stay_with_their_labels():
+    data = made()
+    for x, y in epoch(data, torch.arange(23), 5, False, stream()):
+        assert torch.equal(x, normalise(data.train_images[y], data))
+
+
+def test_order_comes_from_the_stream_and_changes_between_epochs():
+    def order(generator: np.random.Generator) -> list[int]:
+        return torch.cat([y for _, y in epoch(made(), torch.arange(23), 5, False, generator)]).tolist()
+
+    one = stream(1)
+    first, second = order(one), order(one)
+    assert first == order(stream(1))
+    assert first != second and first != list(range(23)) and first != order(stream(2))
+
+
+def test_every_image_of_an_epoch_is_augmented_on_its_own():
+    data = dataclasses.replace(made(n=400, channels=1), train_images=images(1, 1, 8, 8).repeat(400, 1, 1, 1))
+    x = torch.cat([x for x, _ in epoch(data, torch.arange(400), 7, True, stream())])
+    kinds = {image.numpy().tobytes() for image in x}
+    assert len(kinds) == 2 * 3 * 3  # flipped or not, and shifted by -1, 0 or 1 in both directions
+    unchanged = normalise(data.train_images[:1], data)
+    assert (x == unchanged).flatten(1).all(1).double().mean() == pytest.approx(1 / 18, abs=0.04)
+
+
+def test_training_images_are_left_alone():
+    data = made()
+    before = data.train_images.clone()
+    list(epoch(data, torch.arange(23), 5, True, stream()))
+    assert torch.equal(data.train_images, before)
+
+
+# -- augmentation
+
+
+def plain_crop_and_flip(image: list, row: int, column: int, flip: bool, margin: int) -> list:
+    """Pixel by pixel: pad, cut out, mirror."""
+    height, width = len(image), len(image[0])
+    padded = [[0] * (width + 2 * margin) for _ in range(height + 2 * margin)]
+    for i in range(height):
+        for j in range(width):
+            padded[i + margin][j + margin] = image[i][j]
+    cropped = [[padded[row + i][column + j] for j in range(width)] for i in range(height)]
+    return [line[::-1] for line in cropped] if flip else cropped
+
+
+@pytest.mark.parametrize(("channels", "height", "width", "margin"), [(1, 6, 6, 2), (3, 5, 7, 1), (2, 4, 4, 4)])
+def test_crop_and_flip_match_a_loop_over_pixels(channels, height, width, margin):
+    originals = images(40, channels, height, width)
+    draws = torch.Generator().manual_seed(1)
+    shifts = torch.randint(0, 2 * margin + 1, (2, 40), generator=draws)
+    shifts[:, 0], shifts[:, 1] = 0, 2 * margin
+    flips = torch.rand(40, generator=draws) < 0.5
+    result = crop_and_flip(originals, shifts, flips, margin)
+    for image, new, row, column, flip in zip(originals, result, *shifts.tolist(), flips.tolist(), strict=True):
+        expected = [plain_crop_and_flip(plane.tolist(), row, column, flip, margin) for plane in image]
+        assert new.tolist() == expected
+
+
+def test_centre_crop_without_flip_is_the_image():
+    originals = images(3, 3, 8, 8)
+    same = crop_and_flip(originals, torch.ones(2, 3, dtype=torch.int64), torch.zeros(3, dtype=torch.bool), 1)
+    assert torch.equal(same, originals)
+
+
+def test_padding_is_black_before_normalisation():
+    data = made(n=200)  # whose own pixels are never black
+    x = torch.cat([x for x, _ in epoch(data, torch.arange(200), 50, True, stream())])
+    for channel in range(3):
+        black = -data.mean[channel] / data.std[channel]
+        share = torch.isclose(x[:, channel], torch.tensor(black), atol=1e-6).double().mean()
+        assert share == pytest.approx(1 - (1 - 2 / 3 / 8) ** 2, abs=0.02)  # an edge is lost in two of three shifts
+
+
+# -- normalisation
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_normalisation_is_the_formula(channels):
+    data = made(channels=channels)
+    pixels = torch.arange(256).to(torch.uint8).view(1, 1, 16, 16).repeat(2, channels, 1, 1)
+    mean, std = (torch.tensor(values, dtype=torch.float64).view(-1, 1, 1) for values in (data.mean, data.std))
+    x = normalise(pixels, data)
+    assert x.dtype == torch.float32
+    assert (x - (pixels.double() / 255 - mean) / std).abs().max() < 2e-6
+
+
+def test_normalised_images_lie_channels_last():
+    x = normalise(images(4, 3, 8, 8), made())
+    assert x.stride() == (3 * 8 * 8, 1, 3 * 8, 3)
+    x, _ = next(epoch(made(), torch.arange(23), 5, True, stream()))
+    assert x.is_contiguous(memory_format=torch.channels_last)

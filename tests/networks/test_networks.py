@@ -1,0 +1,325 @@
+"""Networks as functions of a flat vector, against plain modules with the same parameters."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from paperlib._torchvision import torchvision
+from paperlib.federated.streams import torch_rng
+from paperlib.federated.workers import worker_pool
+from paperlib.networks import MODELS, Network, build
+from paperlib.networks.layers import Dropout
+
+
+def stream(name: str, number: int = 0) -> torch.Generator:
+    return torch_rng(0, name, number)
+
+
+def random(*shape: int, name: str = "values") -> Tensor:
+    return torch.randn(shape, generator=stream(name), dtype=torch.float64)
+
+
+# -- sizes
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "classes", "parameters", "tensors", "vectors"),
+    [
+        ("mlp", (1, 28, 28), 62, 549_182, 6, 3),
+        ("cnn", (3, 32, 32), 10, 2_156_490, 8, 4),
+        ("cnn", (3, 32, 32), 100, 2_202_660, 8, 4),
+        ("cnn", (1, 28, 28), 10, 1_663_370, 8, 4),
+        ("vgg11", (3, 32, 32), 100, 129_176_036, 22, 11),
+        ("vgg11", (3, 64, 64), 200, 129_585_736, 22, 11),
+        ("resnet18_gn", (3, 32, 32), 100, 11_220_132, 62, 41),
+        ("resnet18_gn", (3, 64, 64), 200, 11_271_432, 62, 41),
+        ("resnet18", (3, 32, 32), 100, 11_220_132, 62, 41),
+    ],
+)
+def test_parameters_are_as_many_as_in_the_paper(model, shape, classes, parameters, tensors, vectors):
+    net = build(model, shape, classes)
+    assert net.size == parameters == sum(t.size for t in net.tensors)
+    assert (len(net.tensors), sum(len(t.shape) == 1 for t in net.tensors)) == (tensors, vectors)
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn", "vgg11", "resnet18", "resnet18_gn"])
+def test_tensors_tile_the_flat_vector_in_order(model):
+    net = build(model, (3, 32, 32), 10, width=1 / 16)
+    assert [t.start for t in net.tensors] == [sum(u.size for u in net.tensors[:i]) for i in range(len(net.tensors))]
+    assert [t.stage for t in net.tensors] == sorted(t.stage for t in net.tensors)
+    theta = torch.arange(net.size)
+    views = net.split(theta)
+    assert list(views) == [t.name for t in net.tensors]
+    assert all(views[t.name].flatten()[0] == t.start and views[t.name].shape == t.shape for t in net.tensors)
+    views["classifier.bias"][0] = -1
+    assert theta[-10] == -1  # a view, not a copy
+
+
+@pytest.mark.parametrize(("model", "buffers"), [("resnet18", 2 * 4_800), ("resnet18_gn", 0), ("vgg11", 0)])
+def test_buffers_are_the_statistics_of_batch_norm(model, buffers):
+    net = build(model, (3, 32, 32), 10)
+    assert net.buffer_size == buffers
+    start = net.split_buffers(net.initial_buffers())
+    assert all((value == ("var" in name)).all() for name, value in start.items())
+
+
+def test_only_batch_norm_statistics_of_the_plain_module_are_buffers(reference_resnet18):
+    plain = {name: b for name, b in reference_resnet18(nn.BatchNorm2d, 3, 10).named_buffers() if b.ndim}
+    assert build("resnet18", (3, 32, 32), 10).buffer_size == sum(b.numel() for b in plain.values())
+
+
+# -- the same function as a plain module
+
+
+def plain_mlp() -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 62)
+    )
+
+
+def plain_cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(4096, 512), nn.ReLU(), nn.Linear(512, 10),
+    )  # fmt: skip
+
+
+def plain_vgg11(divisor: int = 8) -> nn.Module:
+    """torchvision's, an eighth as wide."""
+    vgg = torchvision().models.vgg
+    layers = vgg.make_layers([c if c == "M" else c // divisor for c in vgg.cfgs["A"]])
+    hidden = 4096 // divisor
+    return nn.Sequential(
+        layers, nn.AdaptiveAvgPool2d((7, 7)), nn.Flatten(),
+        nn.Linear(512 // divisor * 49, hidden), nn.ReLU(), nn.Dropout(),
+        nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(), nn.Linear(hidden, 100),
+    )  # fmt: skip
+
+
+def agree(net: Network, plain: nn.Module, x: Tensor, y: Tensor, train: bool) -> None:
+    """Output, gradient and (in training) BatchNorm statistics at the same random parameters."""
+    plain = plain.double().train(train)
+    parameters = list(plain.parameters())
+    theta = torch.cat([p.detach().flatten() for p in parameters]).requires_grad_()
+    statistics = [b for b in plain.buffers() if b.ndim]
+    buffers = torch.cat([b.flatten() for b in statistics]) if statistics else torch.empty(0, dtype=torch.float64)
+
+    expected, logits = plain(x), net(theta, x, buffers=buffers, train=train)
+    assert (logits - expected).abs().max() < 1e-12
+    assert expected.std() > 1e-3
+    g = torch.autograd.grad(cross_entropy(logits, y), theta)[0]
+    theirs = torch.autograd.grad(cross_entropy(expected, y), parameters)
+    assert (g - torch.cat([t.flatten() for t in theirs])).abs().max() < 1e-12
+    if statistics:
+        assert (buffers - torch.cat([b.flatten() for b in statistics])).abs().max() < 1e-12
+
+
+def test_mlp_is_the_plain_module():
+    agree(build("mlp", (1, 28, 28), 62), plain_mlp(), random(8, 1, 28, 28), torch.arange(8), train=True)
+
+
+def test_cnn_is_the_plain_module():
+    agree(build("cnn", (3, 32, 32), 10), plain_cnn(), random(4, 3, 32, 32), torch.arange(4), train=True)
+
+
+@pytest.mark.parametrize("size", [32, 64])
+def test_vgg11_is_torchvisions(size):
+    net = build("vgg11", (3, size, size), 100, width=1 / 8)
+    agree(net, plain_vgg11(), random(3, 3, size, size), torch.arange(3), train=False)
+
+
+@pytest.mark.parametrize(("model", "train"), [("resnet18_gn", True), ("resnet18", True), ("resnet18", False)])
+def test_resnet18_is_torchvisions(model, train, reference_resnet18):
+    def norm(channels: int) -> nn.Module:
+        return nn.BatchNorm2d(channels) if model == "resnet18" else nn.GroupNorm(32, channels)
+
+    plain = reference_resnet18(norm, 3, 20, divisor=2)
+    for module in plain.modules():
+        if isinstance(module, nn.BatchNorm2d | nn.GroupNorm):  # away from the identity
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.uniform_(module.bias, -0.5, 0.5)
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_mean, -0.5, 0.5)
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+    net = build(model, (3, 32, 32), 20, width=1 / 2)
+    agree(net, plain, random(3, 3, 32, 32), torch.arange(3), train)
+
+
+def test_full_resnet18_gn_is_torchvisions(reference_resnet18):
+    plain = reference_resnet18(lambda channels: nn.GroupNorm(32, channels), 3, 100)
+    agree(build("resnet18_gn", (3, 32, 32), 100), plain, random(1, 3, 32, 32), torch.arange(1), train=True)
+
+
+def test_statistics_are_read_in_evaluation_and_not_changed():
+    net = build("resnet18", (1, 8, 8), 10, width=1 / 16)
+    theta, x, buffers = net.initial(stream("theta")), random(4, 1, 8, 8).float(), net.initial_buffers()
+    before = net(theta, x, buffers=buffers)
+    assert torch.equal(buffers, net.initial_buffers())
+    net(theta, x, buffers=buffers, train=True)
+    assert not torch.equal(buffers, net.initial_buffers())
+    assert not torch.allclose(net(theta, x, buffers=buffers), before)
+
+
+# -- stages
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn", "vgg11", "resnet18_gn"])
+def test_stages_run_one_by_one_give_the_whole(model):
+    net = build(model, (3, 32, 32), 10, width=1 / 16)
+    theta, x = net.initial(stream("theta")), random(3, 3, 32, 32).float()
+    whole = net(theta, x)
+    assert net.stages[-1] == "classifier"
+    hidden = x
+    for number, name in enumerate(net.stages):
+        assert torch.equal(net(theta, hidden, start=name), whole)
+        hidden = net(theta, hidden, start=number, stop=number + 1)
+    assert torch.equal(hidden, whole)
+    features = net.features(theta, x)
+    own = net.split(theta)
+    by_hand = features @ own["classifier.weight"].T + own["classifier.bias"]
+    assert torch.allclose(by_hand, whole, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("stage", "sentence"),
+    [
+        ("conv9", "cnn has no stage 'conv9'; its stages are conv1, conv2, fc1, classifier"),
+        (7, "cnn has stages 0 to 3, not 7"),
+        (-1, "cnn has stages 0 to 3, not -1"),
+    ],
+)
+def test_unknown_stage_is_refused_with_the_stages(stage, sentence):
+    net = build("cnn", (1, 28, 28), 10)
+    with pytest.raises(ValueError, match=sentence):
+        net.index(stage)
+
+
+def test_unknown_model_is_refused_with_the_models():
+    with pytest.raises(ValueError, match="unknown model 'perceptron'; the models are mlp, cnn, vgg11"):
+        build("perceptron", (1, 28, 28), 10)
+
+
+# -- dropout
+
+
+def test_dropout_zeroes_half_and_doubles_the_rest():
+    layer = Dropout(0.5).train()
+    layer.generator = stream("dropout")
+    x = 1 + torch.rand(20_000, generator=stream("x"))
+    dropped = layer(x)
+    kept = dropped != 0
+    assert kept.double().mean() == pytest.approx(0.5, abs=0.02)
+    assert torch.equal(dropped[kept], 2 * x[kept])
+
+
+def test_dropout_masks_come_from_the_stream_that_is_given():
+    net = build("vgg11", (3, 32, 32), 10, width=1 / 16)
+    theta, x = net.initial(stream("theta")), random(4, 3, 32, 32).float()
+
+    def outputs(generator: torch.Generator | None, train: bool = True) -> Tensor:
+        return net(theta, x, train=train, generator=generator)
+
+    plain = outputs(None)
+    first = outputs(stream("mask"))
+    torch.manual_seed(5)
+    assert torch.equal(outputs(stream("mask")), first)
+    assert not torch.equal(outputs(stream("mask", 1)), first)
+    assert not torch.equal(first, plain)
+    one = stream("mask")
+    assert not torch.equal(outputs(one), outputs(one))  # two passes with one stream: two masks
+    assert torch.equal(outputs(stream("mask"), train=False), plain)  # inactive in evaluation
+
+
+# -- threads
+
+
+@pytest.mark.parametrize("model", ["cnn", "vgg11", "resnet18", "resnet18_gn"])
+def test_eight_threads_at_different_parameters_give_the_results_of_one(model):
+    net = build(model, (1, 16, 16), 10, width=1 / 16)
+    thetas = [net.initial(stream("theta", number)) for number in range(24)]
+    x, y = random(6, 1, 16, 16).float(), torch.arange(6)
+
+    def step(number: int) -> tuple[Tensor, Tensor, Tensor]:
+        theta, buffers = thetas[number].clone().requires_grad_(), net.initial_buffers()
+        logits = net(theta, x, buffers=buffers, train=True, generator=stream("mask", number))
+        g = torch.autograd.grad(cross_entropy(logits, y), theta)[0]
+        return g, buffers, net(theta.detach(), x, buffers=buffers)
+
+    with worker_pool(8) as pool:
+        side_by_side = list(pool.map(step, range(24)))
+    with worker_pool(1) as pool:
+        one_by_one = list(pool.map(step, range(24)))
+    for several, single in zip(side_by_side, one_by_one, strict=True):
+        assert all(map(torch.equal, several, single))
+    assert not torch.equal(one_by_one[0][0], one_by_one[1][0])
+
+
+def test_training_in_one_thread_does_not_put_another_into_training_mode():
+    net = build("vgg11", (3, 32, 32), 10, width=1 / 16)
+    theta, x = net.initial(stream("theta")), random(2, 3, 32, 32).float()
+    expected = net(theta, x)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(net, theta, x, train=True, generator=stream("mask")).result()
+        assert torch.equal(net(theta, x), expected)
+
+
+# -- initialisation
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_initial_parameters_depend_on_the_stream_alone(model):
+    net = build(model, (3, 32, 32), 10, width=1 / 16)
+    torch.manual_seed(0)
+    first = net.initial(stream("theta"))
+    torch.manual_seed(1)
+    assert torch.equal(net.initial(stream("theta")), first)
+    assert not torch.equal(net.initial(stream("theta", 1)), first)
+    assert torch.isfinite(first).all()
+
+
+def spread_is(value: Tensor, std: float) -> None:
+    assert float(value.std()) == pytest.approx(std, rel=4 / value.numel() ** 0.5)
+    assert abs(float(value.mean())) < 4 * std / value.numel() ** 0.5
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_mlp_and_cnn_start_kaiming_normal_over_the_fan_in(model):
+    net = build(model, (3, 32, 32), 10, width=1 / 2)
+    for name, value in net.split(net.initial(stream("theta"))).items():
+        if value.ndim == 1:
+            assert not value.any(), name
+        else:
+            spread_is(value, (2 / value[0].numel()) ** 0.5)
+            assert value.abs().max() > 3 * value.std()  # a normal one, not a uniform one
+
+
+def test_resnet18_starts_as_torchvisions():
+    net = build("resnet18_gn", (3, 32, 32), 100, width=1 / 2)
+    values = net.split(net.initial(stream("theta")))
+    for name, value in values.items():
+        if value.ndim == 4:
+            spread_is(value, (2 / (value.shape[0] * value.shape[2] * value.shape[3])) ** 0.5)
+        elif not name.startswith("classifier"):
+            assert (value == (1 if name.endswith("weight") else 0)).all(), name
+    bound = 256**-0.5
+    for name in ("classifier.weight", "classifier.bias"):
+        assert bound * 0.9 < values[name].abs().max() <= bound
+    spread_is(values["classifier.weight"], bound / 3**0.5)
+
+
+def test_vgg11_starts_as_torchvisions():
+    net = build("vgg11", (3, 32, 32), 100, width=1 / 8)
+    values = net.split(net.initial(stream("theta")))
+    for value in (v for v in values.values() if v.ndim == 4):
+        spread_is(value, (2 / (value.shape[0] * 9)) ** 0.5)
+    assert not any(v.any() for n, v in values.items() if n.endswith("bias") and not n.startswith("classifier"))
+    linear = [v for n, v in values.items() if v.ndim == 2 and not n.startswith("classifier")]
+    assert len(linear) == 2
+    for value in linear:
+        spread_is(value, 0.01)
+    spread_is(values["classifier.weight"], 512**-0.5 / 3**0.5)
+    assert values["classifier.bias"].any()

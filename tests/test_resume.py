@@ -1,0 +1,110 @@
+"""Runs that are killed, and go on."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from paperlib import Experiment, run
+from paperlib.store import Store
+
+KILLS = 20
+
+
+def test_run_killed_at_twenty_random_moments_ends_with_the_same_bits(tiny, tmp_path, forkserver):
+    # SCAFFOLD keeps state at the server and at every client
+    e = tiny.replace(method="scaffold", rounds=200, clients=10, sampled=4, eval_every=3)
+    whole = run(e, store=tmp_path / "whole")
+    shelf, stream, killed_after = Store(tmp_path / "killed"), np.random.default_rng(0), []
+    for _ in range(KILLS):
+        process = forkserver.Process(target=run, args=(e,), kwargs={"store": shelf.path, "workers": 1})
+        process.start()
+        goal = shelf.rounds_done(e) + stream.integers(0, 4)
+        while shelf.rounds_done(e) < goal and process.is_alive():
+            time.sleep(0.001)
+        time.sleep(stream.uniform(0, 0.03))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL  # it was running, and had not ended by itself
+        killed_after.append(shelf.rounds_done(e))
+    assert len(set(killed_after)) > 10
+    # a round whose checkpoint had not been written is played again, and no other
+    assert all(later >= earlier - 1 for earlier, later in itertools.pairwise(killed_after))
+
+    resumed = run(e, store=shelf.path)
+    assert torch.equal(resumed.parameters, whole.parameters)
+    pd.testing.assert_frame_equal(
+        resumed.history.drop(columns="seconds"), whole.history.drop(columns="seconds"), check_exact=True
+    )
+    rows = [[{**row, "seconds": 0} for row in s.rows(e)] for s in (shelf, Store(tmp_path / "whole"))]
+    assert rows[0] == rows[1]
+
+
+TWO_LONG_RUNS = """
+import sys
+from pathlib import Path
+from paperlib import Experiment, run_many
+if __name__ == "__main__":
+    run_many([Experiment.from_json(Path(path).read_text()) for path in sys.argv[2:]], jobs=2, store=sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("receiver", ["terminal", "parent"])
+def test_ctrl_c_leaves_every_started_run_resumable(tiny, store, tmp_path, receiver):
+    """The terminal sends the signal to all processes, `kill -INT` only to the parent."""
+    experiments = [tiny.replace(rounds=100_000, seed=seed) for seed in range(2)]
+    files = []
+    for number, e in enumerate(experiments):
+        files.append(tmp_path / f"{number}.json")
+        files[-1].write_text(e.to_json())
+    script = tmp_path / "long.py"
+    script.write_text(TWO_LONG_RUNS)
+    command = [sys.executable, script, store, *files]
+    shelf = Store(store)
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(lambda: all(shelf.rounds_done(e) >= 3 for e in experiments), process)
+            (os.killpg if receiver == "terminal" else os.kill)(process.pid, signal.SIGINT)
+            _, errors = process.communicate(timeout=30)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert "KeyboardInterrupt" in errors
+    assert process.returncode == -signal.SIGINT
+    for e in experiments:
+        with shelf.lock(e).acquire(timeout=10):  # nobody works on it any more
+            done = shelf.rounds_done(e)
+        assert next_round(e, store) in (done, done + 1)  # the signal may have come before the checkpoint
+
+
+class Interrupted(Exception):
+    pass
+
+
+def next_round(e: Experiment, store: Path) -> int:
+    """The round that a resumed run plays first."""
+    rows = []
+
+    def stop(row):
+        rows.append(row)
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        run(e, store=store, on_round=stop)
+    return rows[0]["round"]
+
+
+def wait_until(condition, process: subprocess.Popen, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, "the process ended before it was interrupted"
+        assert time.monotonic() < end, "the runs did not get going"
+        time.sleep(0.02)

@@ -1,0 +1,327 @@
+"""What lies in a store, how it is read back, and what happens when it is damaged or shared."""
+
+import dataclasses
+import json
+import os
+import warnings
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from paperlib import Experiment, Run, run, run_many, runner
+from paperlib.data import load
+from paperlib.paths import runs
+from paperlib.store import Store, evaluated
+from paperlib.version import version
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt_after(e: Experiment, rounds: int, store: Path) -> None:
+    """Leave a run in the store that has ``rounds`` rounds behind it."""
+
+    def stop(row):
+        if row["round"] == rounds:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        run(e, store=store, on_round=stop)
+    assert Store(store).rounds_done(e) == rounds
+
+
+def same(first: Run, second: Run) -> None:
+    """Equal to the last bit, but for the seconds."""
+    assert torch.equal(first.parameters, second.parameters)
+    pd.testing.assert_frame_equal(
+        first.history.drop(columns="seconds"), second.history.drop(columns="seconds"), check_exact=True
+    )
+
+
+@pytest.fixture
+def whole(tiny, tmp_path) -> Run:
+    """The undisturbed run of ``tiny``."""
+    return run(tiny, store=tmp_path / "whole")
+
+
+# -- finished runs
+
+
+def test_finished_run_is_read_and_not_run_again(tiny, store, whole):
+    first, rows = run(tiny, store=store), []
+    again = run(tiny, store=store, on_round=rows.append)
+    assert rows == []
+    assert again.summary == first.summary
+    pd.testing.assert_frame_equal(again.history, first.history, check_exact=True)  # seconds too
+    same(again, whole)
+
+
+def test_finished_run_needs_no_data_to_be_read(tiny, store, monkeypatch):
+    first = run(tiny, store=store)
+    monkeypatch.setattr(runner, "load", None)
+    assert run(tiny, store=store).summary == first.summary
+
+
+def test_folder_of_a_finished_run_holds_its_record_and_nothing_else(tiny, store, whole):
+    folder = run(tiny, store=store).folder
+    assert folder == store / tiny.digest
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"lock", "experiment.json", "history.jsonl", "parameters.safetensors", "summary.json"}
+    assert Experiment.from_json((folder / "experiment.json").read_text()) == tiny
+    rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [1, 2, 3, 4, 5]
+    assert whole.summary["digest"] == tiny.digest
+    assert whole.summary["version"] == version()
+    assert (whole.summary["device"], whole.summary["torch"]) == ("cpu", torch.__version__)
+    assert whole.summary["dataset_source"] == load("digits").source
+
+
+def test_default_store_is_the_folder_of_the_environment(tiny, monkeypatch, tmp_path):
+    monkeypatch.setenv("PAPERLIB_RUNS", str(tmp_path / "elsewhere"))
+    assert run(tiny).folder == tmp_path / "elsewhere" / tiny.digest
+    assert runs() == tmp_path / "elsewhere"
+
+
+def test_unknown_run_is_none_and_has_no_rounds(tiny, store):
+    assert Store(store).finished(tiny) is None
+    assert Store(store).rounds_done(tiny) == 0
+    assert not store.exists()
+
+
+def test_run_without_a_folder_says_that_its_parameters_are_missing(whole):
+    with pytest.raises(ValueError, match=f"run {whole.experiment.digest} was shipped without parameters"):
+        dataclasses.replace(whole, folder=None).parameters  # noqa: B018
+
+
+def test_history_holds_the_evaluated_rounds_and_the_one_that_failed():
+    rows = [{"round": 1, "seconds": 0.5}, {"round": 2, "test_accuracy": 50.0, "seconds": 0.5}, {"round": 3}]
+    assert evaluated(rows)["round"].tolist() == [2, 3]
+    assert evaluated(rows[:2])["round"].tolist() == [2]
+    assert evaluated([]).empty
+
+
+# -- resume
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 5])
+def test_interrupted_run_goes_on_after_its_last_round(tiny, store, whole, rounds):
+    interrupt_after(tiny, rounds, store)
+    assert [path.name for path in (store / tiny.digest).glob("checkpoint*")] == [f"checkpoint-{rounds}.safetensors"]
+    played = []
+    same(run(tiny, store=store, on_round=played.append), whole)
+    assert [row["round"] for row in played] == list(range(rounds + 1, 6))
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_resume_false_discards_what_there_is(tiny, store, whole, finished):
+    if finished:
+        run(tiny, store=store)
+    else:
+        interrupt_after(tiny, 3, store)
+    (store / tiny.digest / "stray").touch()
+    played = []
+    same(run(tiny, store=store, resume=False, on_round=played.append), whole)
+    assert [row["round"] for row in played] == [1, 2, 3, 4, 5]
+    assert not (store / tiny.digest / "stray").exists()
+
+
+def test_discarded_run_no_longer_counts_as_finished(tiny, store):
+    run(tiny, store=store)
+
+    def stop(row):
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        run(tiny, store=store, resume=False, on_round=stop)
+    assert Store(store).finished(tiny) is None
+    assert Store(store).rounds_done(tiny) == 1
+
+
+# -- damage
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def drop_last_lines(path: Path) -> None:
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("checkpoint-3.safetensors", flip_a_byte),
+        ("checkpoint-3.safetensors", lambda path: path.write_bytes(path.read_bytes()[:-100])),
+        ("checkpoint-3.safetensors", Path.unlink),
+        ("history.jsonl", drop_last_lines),
+        ("history.jsonl", Path.unlink),
+    ],
+    ids=["flipped_byte", "cut_short", "checkpoint_gone", "history_truncated", "history_gone"],
+)
+def test_damage_is_reported_by_file_and_the_run_starts_again(tiny, store, whole, file, damage):
+    interrupt_after(tiny, 3, store)
+    damage(store / tiny.digest / file)
+    played = []
+    with pytest.warns(UserWarning, match=r"checkpoint-3.safetensors or the history beside it is damaged"):
+        result = run(tiny, store=store, on_round=played.append)
+    assert [row["round"] for row in played] == [1, 2, 3, 4, 5]
+    same(result, whole)
+
+
+@pytest.mark.parametrize("half", ['{"round": 4, "test_acc', '{"round": 4}'])
+def test_half_written_last_line_of_history_is_dropped(tiny, store, whole, half):
+    interrupt_after(tiny, 3, store)
+    with open(store / tiny.digest / "history.jsonl", "a") as history:
+        history.write(half)
+    assert Store(store).rounds_done(tiny) == 3
+    played = []
+    same(run(tiny, store=store, on_round=played.append), whole)
+    assert [row["round"] for row in played] == [4, 5]
+
+
+def test_round_in_the_history_without_its_checkpoint_is_played_again(tiny, store, whole):
+    interrupt_after(tiny, 3, store)
+    with open(store / tiny.digest / "history.jsonl", "a") as history:
+        history.write('{"round": 4, "seconds": 1, "bytes_up": 0, "bytes_down": 0, "test_accuracy": 0}\n')
+    same(run(tiny, store=store), whole)
+    assert len(Store(store).rows(tiny)) == 5
+
+
+def test_checkpoint_without_its_state_is_not_used(tiny, store, whole):
+    interrupt_after(tiny, 3, store)
+    (store / tiny.digest / "state.json").unlink()
+    played = []
+    same(run(tiny, store=store, on_round=played.append), whole)
+    assert [row["round"] for row in played] == [1, 2, 3, 4, 5]
+
+
+def test_run_with_other_data_starts_again_with_a_warning(tiny, store, monkeypatch):
+    interrupt_after(tiny, 3, store)
+    data = load("digits", train_size=240, test_size=100)
+    inverted = dataclasses.replace(data, train_images=255 - data.train_images)
+    monkeypatch.setattr(runner, "load", lambda *names, **sizes: inverted)
+    with pytest.warns(UserWarning, match=r"checkpoint-3.safetensors was made with other images of digits"):
+        result = run(tiny, store=store)
+    assert torch.equal(result.parameters, run(tiny, store=store.with_name("inverted")).parameters)
+
+
+class Crash(BaseException):
+    """The process dies here: nothing in the package may catch it."""
+
+
+@pytest.mark.parametrize("begin", ["new", "finished"])
+def test_crash_before_any_write_costs_nothing(tiny, tmp_path, monkeypatch, begin):
+    """A process may die before each change of the disk in turn; every time the resumed run ends the same.
+
+    It plays a new run, or, with resume=False, one that is finished already.
+    """
+    writes = {"left": 0}
+
+    def mortal(change):
+        def wrapped(*arguments, **options):
+            if writes["left"] == 0:
+                raise Crash
+            writes["left"] -= 1
+            return change(*arguments, **options)
+
+        return wrapped
+
+    e, crashes = tiny.replace(rounds=2), 0
+    expected = run(e, store=tmp_path / "undisturbed")
+    while True:
+        store = tmp_path / str(crashes)
+        if begin == "finished":
+            run(e, store=store)
+        with monkeypatch.context() as patch:
+            patch.setattr("os.fsync", mortal(lambda file: None))
+            patch.setattr("os.replace", mortal(os.replace))
+            patch.setattr("pathlib.Path.unlink", mortal(Path.unlink))
+            patch.setattr("pathlib.Path.iterdir", lambda folder: map(folder.joinpath, sorted(os.listdir(folder))))
+            writes["left"] = crashes
+            try:
+                run(e, store=store, resume=begin == "new")
+                break
+            except Crash:
+                crashes += 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            same(run(e, store=store), expected)
+    assert crashes > 15
+
+
+# -- several experiments, several processes
+
+
+def test_run_many_keeps_the_order_and_runs_equal_experiments_once(tiny, store, monkeypatch):
+    experiments = [tiny.replace(rounds=rounds) for rounds in (2, 4, 3, 2)]
+    results = run_many(experiments, store=store)
+    assert [len(result.history) for result in results] == [2, 4, 3, 2]
+    assert [result.experiment for result in results] == experiments
+    assert len(list(store.iterdir())) == 3
+    monkeypatch.setattr(runner, "load", None)  # from here on there is nothing left to run
+    for result, again in zip(results, run_many(experiments, store=store), strict=True):
+        assert result.summary == again.summary
+    with pytest.raises(ValueError, match="jobs is 0"):
+        run_many(experiments, jobs=0, store=store)
+
+
+def test_run_many_resumes_what_was_interrupted(tiny, store, whole):
+    interrupt_after(tiny, 3, store)
+    (result,) = run_many([tiny], store=store)
+    same(result, whole)
+    assert result.history.seconds.tolist() == pytest.approx([row["seconds"] for row in Store(store).rows(tiny)])
+
+
+def test_two_jobs_give_the_runs_of_one(tiny, tmp_path):
+    experiments = [tiny.replace(rounds=2, seed=seed) for seed in range(3)]
+    one = run_many(experiments, jobs=1, store=tmp_path / "one")
+    two = run_many(experiments, jobs=2, store=tmp_path / "two")
+    for first, second in zip(one, two, strict=True):
+        same(first, second)
+        assert first.experiment == second.experiment
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_run_that_raises_stops_the_others_and_its_sentence_arrives(tiny, store, jobs):
+    impossible, long = tiny.replace(rounds=6_000, partition="two_classes"), tiny.replace(rounds=5_000)
+    with pytest.raises(ValueError, match="it needs 5 clients, not 6"):
+        run_many([long, impossible], jobs=jobs, store=store)
+    assert Store(store).finished(long) is None
+    with Store(store).lock(long).acquire(timeout=10):  # nobody works on it any more
+        pass
+
+
+def test_two_processes_asked_for_the_same_run_do_it_once(tiny, store, forkserver):
+    rounds = forkserver.SimpleQueue()
+    twins = [
+        forkserver.Process(target=run, args=(tiny,), kwargs={"store": store, "on_round": rounds.put}) for _ in range(2)
+    ]
+    for process in twins:
+        process.start()
+    for process in twins:
+        process.join()
+    assert [process.exitcode for process in twins] == [0, 0]
+    played = []
+    while not rounds.empty():
+        played.append(rounds.get()["round"])
+    assert played == [1, 2, 3, 4, 5]
+    assert Store(store).rounds_done(tiny) == 5
+
+
+def test_run_waits_for_the_process_that_holds_its_lock(tiny, store):
+    shelf, played = Store(store), []
+    lock = shelf.lock(tiny)
+    with ThreadPool(1) as pool, lock:
+        waiting = pool.apply_async(run, (tiny,), {"store": store, "on_round": played.append})
+        waiting.wait(0.5)
+        assert not waiting.ready() and played == []
+        lock.release()
+        waiting.get(30)
+    assert len(played) == 5
