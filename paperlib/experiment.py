@@ -29,7 +29,7 @@ class Experiment:
     local_epochs, batch_size: passes over a client's samples per round, in mini-batches.
     last_batch: a last batch that is not full is kept ("keep"), or filled by repeating the client's first samples so
         that every batch is full ("pad", as GC-Fed's authors do).
-    augment: random crop (padding of an eighth of the width) and horizontal flip of training images.
+    augment: random crop (padding of an eighth of the width, rounded up) and horizontal flip of training images.
     lr, momentum, weight_decay: local SGD in PyTorch's form; the momentum buffer starts empty every round.
     weighting: clients' updates are averaged with equal weight ("uniform") or by number of samples ("size").
     method, method_options: see `paperlib.methods.REGISTRY`; the option "base" wraps a method around another.

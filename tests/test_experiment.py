@@ -196,3 +196,20 @@ def test_numpy_numbers_are_numbers():
 def test_experiment_introduces_itself():
     assert str(SOME) == "gc_fed on cifar10, dirichlet_capped(0.05), 5 of 200, seed 2"
     assert str(Experiment(partition="iid", alpha=None)) == "fedavg on cifar10, iid, 10 of 100, seed 0"
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "sentence"),
+    [
+        ("fedprox", {"mu": "a"}, "mu of fedprox is 'a', which is not of the kind float"),
+        ("fedlc", {"exclude_true": 1}, "exclude_true of fedlc is 1"),
+        ("feddyn", {"clip": True}, "clip of feddyn is True"),
+        ("gc_fed", {"mean": "Kw"}, "mean is 'Kw'; the means of Table 8 are Cout"),
+        ("gc_fed", {"border": 1.5}, "border is 1.5"),
+        ("scaffold", {"c_scale": "1/K"}, "c_scale of SCAFFOLD is '1/K'"),
+    ],
+)
+def test_impossible_method_options_are_refused_when_the_experiment_is_described(method, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Experiment(method=method, method_options=options)
+    Experiment(method="feddyn", method_options={"clip": None, "alpha": 1})  # None where declared, 1 for 1.0

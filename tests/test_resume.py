@@ -73,14 +73,14 @@ def test_ctrl_c_leaves_every_started_run_resumable(tiny, store, tmp_path, receiv
         try:
             wait_until(lambda: all(shelf.rounds_done(e) >= 3 for e in experiments), process)
             (os.killpg if receiver == "terminal" else os.kill)(process.pid, signal.SIGINT)
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=60)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
     assert "KeyboardInterrupt" in errors
     assert process.returncode == -signal.SIGINT
     for e in experiments:
-        with shelf.lock(e).acquire(timeout=10):  # nobody works on it any more
+        with shelf.lock(e).acquire(timeout=30):  # nobody works on it any more
             done = shelf.rounds_done(e)
         assert next_round(e, store) in (done, done + 1)  # the signal may have come before the checkpoint
 
@@ -102,7 +102,7 @@ def next_round(e: Experiment, store: Path) -> int:
     return rows[0]["round"]
 
 
-def wait_until(condition, process: subprocess.Popen, seconds: float = 60) -> None:
+def wait_until(condition, process: subprocess.Popen, seconds: float = 180) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, "the process ended before it was interrupted"

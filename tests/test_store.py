@@ -294,7 +294,7 @@ def test_run_that_raises_stops_the_others_and_its_sentence_arrives(tiny, store, 
     with pytest.raises(ValueError, match="it needs 5 clients, not 6"):
         run_many([long, impossible], jobs=jobs, store=store)
     assert Store(store).finished(long) is None
-    with Store(store).lock(long).acquire(timeout=10):  # nobody works on it any more
+    with Store(store).lock(long).acquire(timeout=30):  # nobody works on it any more
         pass
 
 
@@ -323,5 +323,5 @@ def test_run_waits_for_the_process_that_holds_its_lock(tiny, store):
         waiting.wait(0.5)
         assert not waiting.ready() and played == []
         lock.release()
-        waiting.get(30)
+        waiting.get(60)
     assert len(played) == 5

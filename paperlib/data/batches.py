@@ -23,7 +23,7 @@ def epoch(
     """One pass over the training samples ``indices`` [n] in random order: x float32 [B, C, H, W], y int64 [B]."""
     n, width = len(indices), data.train_images.shape[-1]
     order = torch.from_numpy(stream.permutation(n)).to(indices.device)
-    margin = width // 8
+    margin = -(-width // 8)  # 4 for 28 and 32 pixels, 8 for 64 (GC-Fed)
     if augment:  # drawn for the whole epoch: a draw costs the same for one image as for fifty
         shifts = torch.from_numpy(stream.integers(0, 2 * margin + 1, (2, n))).to(indices.device)
         flips = torch.from_numpy(stream.integers(0, 2, n).astype(bool)).to(indices.device)

@@ -6,7 +6,8 @@ FedProx. Two methods combine by cooperative inheritance: each hook of the outer 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.fedacg import FedACG
@@ -48,10 +49,12 @@ def build(name: str, options: Mapping[str, Any] | None = None) -> FedAvg:
     method = _find(name)
     if "base" in options:
         method = combine(method, _find(options.pop("base")))
-    for option in options:
-        if option not in options_of(method):
-            choices = ", ".join(options_of(method)) or "none"
-            raise ValueError(f"{name} has no option {option!r}; its options are: {choices}")
+    kinds = {f.name: f.type for f in fields(method) if f.init}
+    for option, value in options.items():
+        if option not in kinds:
+            raise ValueError(f"{name} has no option {option!r}; its options are: {', '.join(kinds) or 'none'}")
+        if not _fits(value, kinds[option]):
+            raise ValueError(f"{option} of {name} is {value!r}, which is not of the kind {_name(kinds[option])}")
     return method(**options)
 
 
@@ -70,6 +73,18 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
 def options_of(method: type[FedAvg]) -> dict[str, Any]:
     """Option name -> default value of a method."""
     return {f.name: f.default for f in fields(method) if f.init}
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether an option's value has the kind that its field is declared with; a whole number is also a float."""
+    kinds = {get_origin(k) or k for k in (get_args(kind) if isinstance(kind, UnionType) else (kind,))}
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, tuple(kinds | {int} if float in kinds else kinds))
+
+
+def _name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)
 
 
 def _find(name: str) -> type[FedAvg]:

@@ -31,8 +31,11 @@ class FedAvg:
 
     context: "Context" = field(init=False, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        """Where a method refuses impossible options, with a ValueError, before there is a run."""
+
     def setup(self, context: "Context") -> "FedAvg":
-        """Bind the method to a run, and compute what stays fixed in it; raises ValueError for impossible options."""
+        """Bind the method to a run, and compute what stays fixed in it; raises ValueError for what does not fit it."""
         self.context = context
         self.net = context.net
         return self

@@ -13,7 +13,7 @@ from torch import Tensor
 from paperlib.methods.base import FedAvg, State, Upload
 
 if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context
+    from paperlib.federated.context import Batch
 
 
 @dataclass(kw_only=True)
@@ -31,10 +31,10 @@ class FedACG(FedAvg):
     beta: float = 0.002
     variant: str = "published"
 
-    def setup(self, context: "Context") -> FedAvg:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.variant not in ("published", "2025-03"):
             raise ValueError(f"variant of FedACG is {self.variant!r}; choose published or 2025-03")
-        return super().setup(context)
 
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"m": torch.zeros_like(theta)}

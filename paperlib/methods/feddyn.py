@@ -14,7 +14,7 @@ from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.ingredients import summed
 
 if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context
+    from paperlib.federated.context import Batch
     from paperlib.federated.local import Optimizer
 
 
@@ -31,14 +31,14 @@ class FedDyn(FedAvg):
     clip: float | None = 10.0
     h_scale: str = "1/N"
 
-    def setup(self, context: "Context") -> FedAvg:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.alpha <= 0:
             raise ValueError(f"alpha of FedDyn is {self.alpha}, but must be above 0: the server divides by it")
         if self.clip is not None and self.clip <= 0:
             raise ValueError(f"clip of FedDyn is {self.clip}, but must be above 0, or None for no clipping")
         if self.h_scale not in ("1/N", "1/S^2"):
             raise ValueError(f"h_scale of FedDyn is {self.h_scale!r}; choose 1/N or 1/S^2")
-        return super().setup(context)
 
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"h": torch.zeros_like(theta)}

@@ -13,7 +13,7 @@ from paperlib.methods.base import FedAvg
 from paperlib.methods.ingredients import softened_kl, teacher_logits
 
 if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context
+    from paperlib.federated.context import Batch
 
 
 @dataclass(kw_only=True)
@@ -26,10 +26,10 @@ class FedNTD(FedAvg):
     beta: float = 1.0
     tau: float = 1.0
 
-    def setup(self, context: "Context") -> FedAvg:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.tau <= 0:
             raise ValueError(f"tau of FedNTD is {self.tau}, but a temperature must be above 0")
-        return super().setup(context)
 
     def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
         teacher, student = (not_true(z, batch.y) for z in (teacher_logits(self.net, batch), logits))

@@ -14,7 +14,7 @@ from paperlib.methods.base import FedAvg, State
 from paperlib.methods.ingredients import softened_kl, teacher_logits
 
 if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context
+    from paperlib.federated.context import Batch
 
 
 @dataclass(kw_only=True)
@@ -28,10 +28,10 @@ class FedSOL(FedAvg):
     rho: float = 1.0
     tau: float = 3.0
 
-    def setup(self, context: "Context") -> FedAvg:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.tau <= 0:
             raise ValueError(f"tau of FedSOL is {self.tau}, but a temperature must be above 0")
-        return super().setup(context)
 
     def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
         perturbed = theta + self.perturbation(theta, batch)

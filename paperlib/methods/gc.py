@@ -38,12 +38,12 @@ class Centralized(FedAvg):
     mean: str = "Cout"
     vector_params: str = "center"
 
-    def setup(self, context: "Context") -> "FedAvg":
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.mean not in MEANS:
             raise ValueError(f"mean is {self.mean!r}; the means of Table 8 are {', '.join(MEANS)}")
         if self.vector_params not in ("center", "skip"):
             raise ValueError(f"vector_params is {self.vector_params!r}; choose center or skip")
-        return super().setup(context)
 
     def center(self, vector: Tensor, tensors: int | None = None) -> Tensor:
         """P vector for the first ``tensors`` parameter tensors (default all), in place.  [P] -> [P]"""
@@ -65,6 +65,11 @@ class LocalGC(Centralized):
 
     border: str | float = "all"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.border, str) and not 0 <= self.border <= 1:
+            raise ValueError(f"border is {self.border}; as lambda it lies in [0, 1]")
+
     def setup(self, context: "Context") -> "FedAvg":
         super().setup(context)
         self.local_tensors = self._tensors_before_border()
@@ -81,8 +86,6 @@ class LocalGC(Centralized):
             stage = CLASSIFIER.get(self.net.name, "classifier") if self.border == "classifier" else self.border
             first = self.net.index(stage)
             return sum(tensor.stage < first for tensor in tensors)
-        if not 0 <= self.border <= 1:
-            raise ValueError(f"border is {self.border}; as lambda it lies in [0, 1]")
         return int(len(tensors) * self.border + 1e-9)
 
 

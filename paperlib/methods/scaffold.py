@@ -14,7 +14,7 @@ from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.ingredients import effective_steps, summed
 
 if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context
+    from paperlib.federated.context import Batch
     from paperlib.federated.local import Optimizer
 
 
@@ -32,12 +32,12 @@ class Scaffold(FedAvg):
     correction: str = "gradient"
     c_scale: str = "1/N"
 
-    def setup(self, context: "Context") -> FedAvg:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.correction not in ("gradient", "step"):
             raise ValueError(f"correction of SCAFFOLD is {self.correction!r}; choose gradient or step")
         if self.c_scale not in ("1/N", "1/S"):
             raise ValueError(f"c_scale of SCAFFOLD is {self.c_scale!r}; choose 1/N or 1/S")
-        return super().setup(context)
 
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"c": torch.zeros_like(theta)}

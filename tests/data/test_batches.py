@@ -11,6 +11,7 @@ from torch import Tensor
 
 from paperlib.data.batches import crop_and_flip, epoch, fill, normalise
 from paperlib.data.datasets import Dataset
+from paperlib.federated.streams import rng
 
 
 def images(*shape: int, seed: int = 0) -> Tensor:
@@ -149,3 +150,16 @@ def test_normalised_images_lie_channels_last():
     assert x.stride() == (3 * 8 * 8, 1, 3 * 8, 3)
     x, _ = next(epoch(made(), torch.arange(23), 5, True, stream()))
     assert x.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(("size", "margin"), [(28, 4), (32, 4), (64, 8)])
+def test_crops_reach_as_far_as_the_papers_padding(size, margin):
+    """A single white pixel is found at every place up to ``margin`` pixels away, and nowhere else."""
+    n = 2000
+    images = torch.zeros(n, 1, size, size, dtype=torch.uint8)
+    images[:, :, size // 2, size // 2] = 255
+    labels = torch.zeros(n, dtype=torch.int64)
+    data = Dataset("dot", images, labels, images[:1], labels[:1], ("dot",), (0.0,), (1.0,), "a dot")
+    x = torch.cat([x for x, _ in epoch(data, torch.arange(n), 500, True, rng(0, "batches"))])
+    rows = set(x.flatten(1).argmax(1).div(size, rounding_mode="floor").tolist())
+    assert rows == set(range(size // 2 - margin, size // 2 + margin + 1))

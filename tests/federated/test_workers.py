@@ -50,7 +50,7 @@ def test_a_caller_who_flushes_denormals_still_does_so():
 
 
 def test_clients_run_side_by_side():
-    everybody = threading.Barrier(4, timeout=10)
+    everybody = threading.Barrier(4, timeout=30)
     with worker_pool(4) as pool:
         assert sorted(pool.map(lambda _: everybody.wait(), range(4))) == [0, 1, 2, 3]
 
