@@ -66,12 +66,13 @@ def show(paper: Paper, name: Name, scale: Scale = "small", seeds: Seeds = 3) -> 
             return
         table = papers.table(paper, name, scale=scale, seeds=seeds, compute=False)
         text = table.text(("[bold]", "[/bold]"))
-        for first in range(0, len(table.labels), 4):  # four columns fit a terminal
-            labels = table.labels[first : first + 4]
+        fit = max(1, (console.width - 20) // 35)  # columns of the paper that fit the terminal
+        for first in range(0, len(table.labels), fit):
+            labels = table.labels[first : first + fit]
             view = Table(str(text.index.name), title=table.title if first == 0 else None, title_justify="left")
             for label in labels:
-                view.add_column(f"{label}\nours", justify="right")
-                view.add_column("\nprinted", justify="right", style="dim")
+                view.add_column(f"{label}\nours", justify="right", no_wrap=True)
+                view.add_column("\nprinted", justify="right", style="dim", no_wrap=True)
             for row in text.index:
                 view.add_row(str(row), *(text.loc[row, (label, q)] for label in labels for q in ("ours", "printed")))
             console.print(view)

@@ -5,6 +5,7 @@
 ``summary.json``, which makes the run count as finished. Every file but the history appears whole or not at all.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -74,10 +75,13 @@ class Store:
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
     def rows(self, experiment: Experiment) -> list[Row]:
-        """The run's history so far, one row per round; a half-written last line is left out."""
+        """The run's history so far, one row per round, up to the first line that is damaged or half-written."""
         path = self.folder(experiment) / "history.jsonl"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        return [json.loads(line) for line in lines]
+        rows: list[Row] = []
+        with contextlib.suppress(ValueError):  # not JSON, or not text
+            for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
+                rows.append(json.loads(line))
+        return rows
 
     # -- written by the run that holds the lock
 

@@ -162,8 +162,9 @@ def drop_last_lines(path: Path) -> None:
         ("checkpoint-3.safetensors", Path.unlink),
         ("history.jsonl", drop_last_lines),
         ("history.jsonl", Path.unlink),
+        ("history.jsonl", lambda path: path.write_bytes(path.read_bytes().replace(b'"round": 2', b'"ro\xff\x00 2'))),
     ],
-    ids=["flipped_byte", "cut_short", "checkpoint_gone", "history_truncated", "history_gone"],
+    ids=["flipped_byte", "cut_short", "checkpoint_gone", "history_truncated", "history_gone", "history_garbled"],
 )
 def test_damage_is_reported_by_file_and_the_run_starts_again(tiny, store, whole, file, damage):
     interrupt_after(tiny, 3, store)
