@@ -66,10 +66,11 @@ def show(paper: Paper, name: Name, scale: Scale = "small", seeds: Seeds = 3) -> 
             return
         table = papers.table(paper, name, scale=scale, seeds=seeds, compute=False)
         text = table.text(("[bold]", "[/bold]"))
-        fit = max(1, (console.width - 20) // 35)  # columns of the paper that fit the terminal
+        fit = max(1, (console.width - 20) // 45)  # columns of the paper that fit the terminal
         for first in range(0, len(table.labels), fit):
             labels = table.labels[first : first + fit]
-            view = Table(str(text.index.name), title=table.title if first == 0 else None, title_justify="left")
+            view = Table(title=table.title if first == 0 else None, title_justify="left")
+            view.add_column(str(text.index.name), no_wrap=True)
             for label in labels:
                 view.add_column(f"{label}\nours", justify="right", no_wrap=True)
                 view.add_column("\nprinted", justify="right", style="dim", no_wrap=True)

@@ -69,7 +69,9 @@ def test_ctrl_c_leaves_every_started_run_resumable(tiny, store, tmp_path, receiv
     script.write_text(TWO_LONG_RUNS)
     command = [sys.executable, script, store, *files]
     shelf = Store(store)
-    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, start_new_session=True, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c
+    ) as process:
         try:
             wait_until(lambda: all(shelf.rounds_done(e) >= 3 for e in experiments), process)
             (os.killpg if receiver == "terminal" else os.kill)(process.pid, signal.SIGINT)
@@ -100,6 +102,11 @@ def next_round(e: Experiment, store: Path) -> int:
     with pytest.raises(Interrupted):
         run(e, store=store, on_round=stop)
     return rows[0]["round"]
+
+
+def heed_ctrl_c() -> None:
+    """A test run in the background of a shell ignores the signal, and hands that down."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_until(condition, process: subprocess.Popen, seconds: float = 180) -> None:
