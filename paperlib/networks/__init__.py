@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import torch
 
-from paperlib.networks.cnn import cnn
+from paperlib.networks.cnn import cnn, fedacd_cnn
 from paperlib.networks.mlp import mlp
 from paperlib.networks.network import Network, ParameterTensor
-from paperlib.networks.resnet import resnet18, resnet18_gn
-from paperlib.networks.vgg import vgg11
+from paperlib.networks.resnet import fedacd_resnet18, resnet18, resnet18_gn, resnet50
+from paperlib.networks.vgg import vgg9, vgg11
+from paperlib.networks.vit import vit
 
 MODELS: dict[str, Callable[..., Network]] = {
     "mlp": mlp,
@@ -16,6 +17,11 @@ MODELS: dict[str, Callable[..., Network]] = {
     "vgg11": vgg11,
     "resnet18": resnet18,
     "resnet18_gn": resnet18_gn,
+    "resnet50": resnet50,
+    "vgg9": vgg9,
+    "vit": vit,
+    "fedacd_cnn": fedacd_cnn,
+    "fedacd_resnet18": fedacd_resnet18,
 }
 
 __all__ = ["MODELS", "Network", "ParameterTensor", "build"]
@@ -24,9 +30,13 @@ __all__ = ["MODELS", "Network", "ParameterTensor", "build"]
 def build(model: str, shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
     """The network ``model`` for images of shape (channels, height, width) and C classes.
 
-    width: factor on every hidden width, 1 for the network of the papers. Raises ValueError for an unknown name.
+    width: factor on every hidden width, 1 for the network of the papers. Raises ValueError for an unknown name, a
+    width that leaves a layer empty, and images that are too small for the model.
     """
     if model not in MODELS:
         raise ValueError(f"unknown model {model!r}; the models are {', '.join(MODELS)}")
     with torch.device("meta"):  # shapes only: VGG11's weights would cost a second and half a gigabyte
-        return MODELS[model](shape, classes, width)
+        net = MODELS[model](shape, classes, width)
+    if not all(tensor.size for tensor in net.tensors):
+        raise ValueError(f"{model} of width {width} has an empty layer on {shape[1]}x{shape[2]} images; widen it")
+    return net

@@ -3,23 +3,51 @@
 import torch
 from torch import Tensor, nn
 from torch.nn import init
+from torch.nn.functional import batch_norm
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """`nn.BatchNorm2d` that also takes a training batch with one value per channel (one sample on a 1x1 map).
+
+    The variance of one value is undefined and torch refuses such a batch. Here it is normalized as in evaluation, by
+    the running statistics, and leaves them as they are.
+    """
+
+    momentum: float
+    running_mean: Tensor
+    running_var: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, channels, height, width] -> the same shape."""
+        train = self.training and x[:, 0].numel() > 1
+        # Copies, because under vmap torch silently loses the update in place of statistics that are slices of a vector,
+        # and because a later pass must not change what the backward of this one reads.
+        mean, var = self.running_mean.clone(), self.running_var.clone()
+        out = batch_norm(x, mean, var, self.weight, self.bias, train, self.momentum, self.eps)
+        if train:
+            self.running_mean.copy_(mean)
+            self.running_var.copy_(var)
+        return out
 
 
 class Dropout(nn.Module):
     """Dropout whose mask comes from a named stream and not from torch's global state.
 
-    ``generator`` is set by `Network` before each call; without one the layer is the identity.
+    channels: drop whole channels of a feature map [B, channels, height, width], as `nn.Dropout2d` does, and not
+    single values. ``generator`` is set by `Network` before each call; without one the layer is the identity.
     """
 
-    def __init__(self, p: float = 0.5):
+    def __init__(self, p: float = 0.5, channels: bool = False):
         super().__init__()
         self.p = p
+        self.channels = channels
         self.generator: torch.Generator | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.generator is None:
             return x
-        keep = torch.rand(x.shape, generator=self.generator, device=x.device) >= self.p
+        shape = (*x.shape[:2], 1, 1) if self.channels else x.shape
+        keep = torch.rand(shape, generator=self.generator, device=x.device) >= self.p
         return x * keep / (1 - self.p)
 
 
@@ -29,6 +57,12 @@ def kaiming_fan_in(name: str, tensor: Tensor, module: nn.Module, generator: torc
         init.kaiming_normal_(tensor, nonlinearity="relu", generator=generator)
     else:
         init.zeros_(tensor)
+
+
+def torch_default(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
+    """Weight and bias of a convolution or linear layer as torch starts them: uniform over +-1/sqrt(fan-in)."""
+    bound = module.weight[0].numel() ** -0.5  # type: ignore[operator, index]
+    init.uniform_(tensor, -bound, bound, generator=generator)
 
 
 def torchvision_default(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
@@ -45,8 +79,7 @@ def torchvision_default(name: str, tensor: Tensor, module: nn.Module, generator:
     elif isinstance(module, nn.Linear):
         std = getattr(module, "init_std", None)
         if std is None:
-            bound = module.in_features**-0.5  # nn.Linear: uniform over +-1/sqrt(fan-in), weight and bias
-            init.uniform_(tensor, -bound, bound, generator=generator)
+            torch_default(name, tensor, module, generator)
         elif name == "weight":
             init.normal_(tensor, 0.0, std, generator=generator)
         else:

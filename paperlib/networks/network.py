@@ -87,6 +87,19 @@ class Network:
         """Input of the classifier, [B, d]."""
         return self(theta, x, stop="classifier", **options)  # type: ignore[arg-type]
 
+    def output_shape(self, shape: tuple[int, ...], stop: int | str) -> torch.Size:
+        """Shape of the input of stage ``stop`` for one image of shape (channels, height, width)."""
+        x = torch.empty(1, *shape, device="meta")
+        for stage in self.stages[: self.index(stop)]:
+            x = self._modules[stage].eval()(x)
+        return x.shape[1:]
+
+    @property
+    def feature_size(self) -> int:
+        """d, the length of the classifier's input."""
+        first = next(t for t in self.tensors if t.stage == len(self.stages) - 1 and len(t.shape) > 1)
+        return first.shape[1]
+
     def index(self, stage: int | str) -> int:
         """Position of a stage given by name or position; raises ValueError for one that is not there."""
         if isinstance(stage, str):

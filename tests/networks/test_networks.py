@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from paperlib._torchvision import torchvision
 from paperlib.federated.streams import torch_rng
 from paperlib.federated.workers import worker_pool
-from paperlib.networks import MODELS, Network, build
+from paperlib.networks import MODELS, build
 from paperlib.networks.layers import Dropout
 
 
@@ -37,6 +37,16 @@ def random(*shape: int, name: str = "values") -> Tensor:
         ("resnet18_gn", (3, 32, 32), 100, 11_220_132, 62, 41),
         ("resnet18_gn", (3, 64, 64), 200, 11_271_432, 62, 41),
         ("resnet18", (3, 32, 32), 100, 11_220_132, 62, 41),
+        ("resnet18", (3, 32, 32), 10, 11_173_962, 62, 41),
+        ("resnet18", (1, 32, 32), 10, 11_172_810, 62, 41),
+        ("resnet18", (1, 28, 28), 62, 11_199_486, 62, 41),
+        ("resnet50", (3, 32, 32), 100, 23_705_252, 161, 107),
+        ("vgg9", (3, 32, 32), 10, 3_491_530, 18, 9),
+        ("fedacd_cnn", (3, 32, 32), 10, 797_952, 9, 4),
+        ("fedacd_cnn", (3, 32, 32), 100, 815_232, 9, 4),
+        ("fedacd_resnet18", (3, 64, 64), 200, 11_271_232, 61, 40),
+        # ViT: 9,600 and 12,480 of class token, patches and positions, 444,864 per block, 384 norm, 1,930 classifier
+        ("vit", (3, 32, 32), 10, 9_600 + 12_480 + 6 * 444_864 + 384 + 1_930, 80, 53),
     ],
 )
 def test_parameters_are_as_many_as_in_the_paper(model, shape, classes, parameters, tensors, vectors):
@@ -45,7 +55,7 @@ def test_parameters_are_as_many_as_in_the_paper(model, shape, classes, parameter
     assert (len(net.tensors), sum(len(t.shape) == 1 for t in net.tensors)) == (tensors, vectors)
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn", "vgg11", "resnet18", "resnet18_gn"])
+@pytest.mark.parametrize("model", MODELS)
 def test_tensors_tile_the_flat_vector_in_order(model):
     net = build(model, (3, 32, 32), 10, width=1 / 16)
     assert [t.start for t in net.tensors] == [sum(u.size for u in net.tensors[:i]) for i in range(len(net.tensors))]
@@ -54,11 +64,15 @@ def test_tensors_tile_the_flat_vector_in_order(model):
     views = net.split(theta)
     assert list(views) == [t.name for t in net.tensors]
     assert all(views[t.name].flatten()[0] == t.start and views[t.name].shape == t.shape for t in net.tensors)
-    views["classifier.bias"][0] = -1
-    assert theta[-10] == -1  # a view, not a copy
+    last = net.tensors[-1]
+    views[last.name].flatten()[0] = -1
+    assert theta[last.start] == -1  # a view, not a copy
 
 
-@pytest.mark.parametrize(("model", "buffers"), [("resnet18", 2 * 4_800), ("resnet18_gn", 0), ("vgg11", 0)])
+@pytest.mark.parametrize(
+    ("model", "buffers"),
+    [("resnet18", 2 * 4_800), ("resnet50", 2 * 26_560), ("resnet18_gn", 0), ("vit", 0)],
+)
 def test_buffers_are_the_statistics_of_batch_norm(model, buffers):
     net = build(model, (3, 32, 32), 10)
     assert net.buffer_size == buffers
@@ -100,56 +114,31 @@ def plain_vgg11(divisor: int = 8) -> nn.Module:
     )  # fmt: skip
 
 
-def agree(net: Network, plain: nn.Module, x: Tensor, y: Tensor, train: bool) -> None:
-    """Output, gradient and (in training) BatchNorm statistics at the same random parameters."""
-    plain = plain.double().train(train)
-    parameters = list(plain.parameters())
-    theta = torch.cat([p.detach().flatten() for p in parameters]).requires_grad_()
-    statistics = [b for b in plain.buffers() if b.ndim]
-    buffers = torch.cat([b.flatten() for b in statistics]) if statistics else torch.empty(0, dtype=torch.float64)
-
-    expected, logits = plain(x), net(theta, x, buffers=buffers, train=train)
-    assert (logits - expected).abs().max() < 1e-12
-    assert expected.std() > 1e-3
-    g = torch.autograd.grad(cross_entropy(logits, y), theta)[0]
-    theirs = torch.autograd.grad(cross_entropy(expected, y), parameters)
-    assert (g - torch.cat([t.flatten() for t in theirs])).abs().max() < 1e-12
-    if statistics:
-        assert (buffers - torch.cat([b.flatten() for b in statistics])).abs().max() < 1e-12
-
-
-def test_mlp_is_the_plain_module():
+def test_mlp_is_the_plain_module(agree):
     agree(build("mlp", (1, 28, 28), 62), plain_mlp(), random(8, 1, 28, 28), torch.arange(8), train=True)
 
 
-def test_cnn_is_the_plain_module():
+def test_cnn_is_the_plain_module(agree):
     agree(build("cnn", (3, 32, 32), 10), plain_cnn(), random(4, 3, 32, 32), torch.arange(4), train=True)
 
 
 @pytest.mark.parametrize("size", [32, 64])
-def test_vgg11_is_torchvisions(size):
+def test_vgg11_is_torchvisions(size, agree):
     net = build("vgg11", (3, size, size), 100, width=1 / 8)
     agree(net, plain_vgg11(), random(3, 3, size, size), torch.arange(3), train=False)
 
 
 @pytest.mark.parametrize(("model", "train"), [("resnet18_gn", True), ("resnet18", True), ("resnet18", False)])
-def test_resnet18_is_torchvisions(model, train, reference_resnet18):
+def test_resnet18_is_torchvisions(model, train, reference_resnet18, agree):
     def norm(channels: int) -> nn.Module:
         return nn.BatchNorm2d(channels) if model == "resnet18" else nn.GroupNorm(32, channels)
 
     plain = reference_resnet18(norm, 3, 20, divisor=2)
-    for module in plain.modules():
-        if isinstance(module, nn.BatchNorm2d | nn.GroupNorm):  # away from the identity
-            nn.init.uniform_(module.weight, 0.5, 1.5)
-            nn.init.uniform_(module.bias, -0.5, 0.5)
-        if isinstance(module, nn.BatchNorm2d):
-            nn.init.uniform_(module.running_mean, -0.5, 0.5)
-            nn.init.uniform_(module.running_var, 0.5, 1.5)
     net = build(model, (3, 32, 32), 20, width=1 / 2)
     agree(net, plain, random(3, 3, 32, 32), torch.arange(3), train)
 
 
-def test_full_resnet18_gn_is_torchvisions(reference_resnet18):
+def test_full_resnet18_gn_is_torchvisions(reference_resnet18, agree):
     plain = reference_resnet18(lambda channels: nn.GroupNorm(32, channels), 3, 100)
     agree(build("resnet18_gn", (3, 32, 32), 100), plain, random(1, 3, 32, 32), torch.arange(1), train=True)
 
@@ -167,20 +156,20 @@ def test_statistics_are_read_in_evaluation_and_not_changed():
 # -- stages
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn", "vgg11", "resnet18_gn"])
+@pytest.mark.parametrize("model", MODELS)
 def test_stages_run_one_by_one_give_the_whole(model):
     net = build(model, (3, 32, 32), 10, width=1 / 16)
-    theta, x = net.initial(stream("theta")), random(3, 3, 32, 32).float()
-    whole = net(theta, x)
+    theta, x, buffers = net.initial(stream("theta")), random(3, 3, 32, 32).float(), net.initial_buffers()
+    whole = net(theta, x, buffers=buffers)
     assert net.stages[-1] == "classifier"
     hidden = x
     for number, name in enumerate(net.stages):
-        assert torch.equal(net(theta, hidden, start=name), whole)
-        hidden = net(theta, hidden, start=number, stop=number + 1)
+        assert torch.equal(net(theta, hidden, start=name, buffers=buffers), whole)
+        hidden = net(theta, hidden, start=number, stop=number + 1, buffers=buffers)
     assert torch.equal(hidden, whole)
-    features = net.features(theta, x)
+    features = net.features(theta, x, buffers=buffers)
     own = net.split(theta)
-    by_hand = features @ own["classifier.weight"].T + own["classifier.bias"]
+    by_hand = features @ own["classifier.weight"].T + own.get("classifier.bias", 0)
     assert torch.allclose(by_hand, whole, atol=1e-5)
 
 
@@ -237,7 +226,7 @@ def test_dropout_masks_come_from_the_stream_that_is_given():
 # -- threads
 
 
-@pytest.mark.parametrize("model", ["cnn", "vgg11", "resnet18", "resnet18_gn"])
+@pytest.mark.parametrize("model", ["cnn", "vgg11", "resnet18", "resnet18_gn", "vgg9", "vit"])
 def test_eight_threads_at_different_parameters_give_the_results_of_one(model):
     net = build(model, (1, 16, 16), 10, width=1 / 16)
     thetas = [net.initial(stream("theta", number)) for number in range(24)]
@@ -297,16 +286,20 @@ def test_mlp_and_cnn_start_kaiming_normal_over_the_fan_in(model):
             assert value.abs().max() > 3 * value.std()  # a normal one, not a uniform one
 
 
-def test_resnet18_starts_as_torchvisions():
-    net = build("resnet18_gn", (3, 32, 32), 100, width=1 / 2)
+@pytest.mark.parametrize(
+    ("model", "width", "features"),
+    [("resnet18_gn", 1 / 2, 256), ("resnet50", 1 / 4, 512), ("fedacd_resnet18", 1 / 2, 256)],
+)
+def test_resnets_start_as_torchvisions(model, width, features):
+    net = build(model, (3, 32, 32), 100, width)
     values = net.split(net.initial(stream("theta")))
     for name, value in values.items():
         if value.ndim == 4:
             spread_is(value, (2 / (value.shape[0] * value.shape[2] * value.shape[3])) ** 0.5)
         elif not name.startswith("classifier"):
             assert (value == (1 if name.endswith("weight") else 0)).all(), name
-    bound = 256**-0.5
-    for name in ("classifier.weight", "classifier.bias"):
+    bound = features**-0.5
+    for name in (name for name in values if name.startswith("classifier")):
         assert bound * 0.9 < values[name].abs().max() <= bound
     spread_is(values["classifier.weight"], bound / 3**0.5)
 
@@ -323,3 +316,48 @@ def test_vgg11_starts_as_torchvisions():
         spread_is(value, 0.01)
     spread_is(values["classifier.weight"], 512**-0.5 / 3**0.5)
     assert values["classifier.bias"].any()
+
+
+@pytest.mark.parametrize("model", ["vgg9", "fedacd_cnn"])
+def test_vgg9_and_fedacd_cnn_start_as_torch_does(model):
+    net = build(model, (3, 32, 32), 10, width=1 / 2)
+    values = net.split(net.initial(stream("theta")))
+    for name, value in values.items():
+        bound = values[name.replace("bias", "weight")][0].numel() ** -0.5
+        assert bound * 0.8 < value.abs().max() <= bound, name
+        spread_is(value, bound / 3**0.5)
+
+
+def test_vit_starts_truncated_normal_but_for_its_patches():
+    net = build("vit", (3, 32, 32), 10)
+    values = net.split(net.initial(stream("theta")))
+    bound = 48**-0.5
+    for name in ("embed.patch.weight", "embed.patch.bias"):
+        assert bound * 0.9 < values[name].abs().max() <= bound
+        spread_is(values.pop(name), bound / 3**0.5)
+    for name, value in values.items():
+        if "norm" in name:
+            assert (value == (1 if name.endswith("weight") else 0)).all(), name
+        elif name.endswith("bias"):
+            assert not value.any(), name
+        else:
+            spread_is(value, 0.02)
+
+
+def test_resnet18_keeps_the_layout_and_the_draws_of_finished_runs():
+    net = build("resnet18", (3, 32, 32), 10, width=1 / 16)
+    block = ["conv1.weight", "norm1.weight", "norm1.bias", "conv2.weight", "norm2.weight", "norm2.bias"]
+    names = ["stem.0.weight", "stem.1.weight", "stem.1.bias"]
+    for stage in ("stage1", "stage2", "stage3", "stage4"):
+        names += [f"{stage}.0.{name}" for name in block]
+        if stage != "stage1":
+            names += [f"{stage}.0.downsample.{name}" for name in ("0.weight", "1.weight", "1.bias")]
+        names += [f"{stage}.1.{name}" for name in block]
+    assert [t.name for t in net.tensors] == [*names, "classifier.weight", "classifier.bias"]
+    draw = stream("theta")
+    for value in net.split(net.initial(stream("theta"))).values():
+        if value.ndim == 4:
+            expected = torch.empty(value.shape).normal_(
+                0, (2 / (len(value) * value[0, 0].numel())) ** 0.5, generator=draw
+            )
+            assert torch.equal(value, expected)
