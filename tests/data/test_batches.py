@@ -1,6 +1,8 @@
 """Mini-batches: order, repeats, augmentation and normalisation."""
 
 import dataclasses
+import hashlib
+import itertools
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from paperlib.data.batches import crop_and_flip, epoch, fill, normalise
+from paperlib.data.batches import AUGMENTATIONS, crop_and_flip, cut_out, epoch, fill, normalise
 from paperlib.data.datasets import Dataset
 from paperlib.federated.streams import rng
 
@@ -44,13 +46,28 @@ def test_indices_are_filled_up_to_whole_batches(n, filled):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 23), st.integers(1, 30), st.booleans(), st.integers(0, 1000))
+@given(st.integers(1, 23), st.integers(1, 30), st.sampled_from([False, True, *AUGMENTATIONS]), st.integers(0, 1000))
 def test_epoch_visits_every_index_exactly_once(n, batch_size, augment, seed):
     indices = torch.arange(23)[-n:]
     batches = list(epoch(made(), indices, batch_size, augment, stream(seed)))
     assert sorted(torch.cat([y for _, y in batches]).tolist()) == indices.tolist()
     assert [len(y) for _, y in batches] == [batch_size] * (n // batch_size) + [n % batch_size] * (n % batch_size > 0)
     assert all(len(x) == len(y) for x, y in batches)
+
+
+@pytest.mark.parametrize(
+    ("augment", "bits"),
+    [
+        (False, "30b61a0fe97e676d81263f8fb3f8cb0933265118781e9dfadc4bd000a0149188"),
+        (True, "f695a2ff1d1a9cfc40efae4b83e9c7210e7d30c09164f84d6aaf85345ca43899"),
+    ],
+)
+def test_batches_have_the_bits_that_finished_runs_were_made_with(augment, bits):
+    digest, generator, data = hashlib.sha256(), stream(5), made(size=16)
+    for _ in range(2):  # the second epoch has other bits if the first one drew more or less
+        for x, y in epoch(data, torch.arange(23), 5, augment, generator):
+            digest.update(x.contiguous().numpy().tobytes() + y.numpy().tobytes())
+    assert digest.hexdigest() == bits
 
 
 def test_repeated_indices_are_visited_as_often_as_they_occur():
@@ -115,6 +132,77 @@ def test_crop_and_flip_match_a_loop_over_pixels(channels, height, width, margin)
     for image, new, row, column, flip in zip(originals, result, *shifts.tolist(), flips.tolist(), strict=True):
         expected = [plain_crop_and_flip(plane.tolist(), row, column, flip, margin) for plane in image]
         assert new.tolist() == expected
+
+
+def augmented(image: np.ndarray, name: str, draws: tuple, data: Dataset) -> np.ndarray:
+    """One image [C, H, W] by the definition of a named augmentation, float64; draws: row, column, flip, center."""
+    (row, column), flip, (i, j) = draws
+    _, height, width = image.shape
+    margin, half = width // 8, width // 4
+    if name != "none":
+        mode = "reflect" if name == "reflect_flip" else "constant"
+        padded = np.pad(image, ((0, 0), (margin, margin), (margin, margin)), mode)
+        image = padded[:, row : row + height, column : column + width]
+    if flip and "flip" in name:
+        image = image[:, :, ::-1]
+    mean, std = (np.array(values)[:, None, None] for values in (data.mean, data.std))
+    x = (image / 255 - mean) / std
+    if "cutout" in name:
+        x[:, max(i - half, 0) : i + half, max(j - half, 0) : j + half] = 0
+    return x
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_augmentations_match_a_loop_over_images(name):
+    n, size, batch_size = 300, 16, 64
+    data = dataclasses.replace(made(n), train_images=images(n, 3, size, size), mean=(0.4, 0.5, 0.6))
+    draws = stream(2)
+    order = draws.permutation(n)
+    shifts = draws.integers(0, 5, (2, n)).T if name != "none" else np.zeros((n, 2))
+    flips = draws.integers(0, 2, n) if "flip" in name else np.zeros(n)
+    centers = draws.integers(0, size, (2, n)).T if "cutout" in name else np.zeros((n, 2), dtype=int)
+    batches = list(epoch(data, torch.arange(n), batch_size, name, stream(2)))
+    assert torch.cat([y for _, y in batches]).tolist() == order.tolist()
+    for x, *how in zip(torch.cat([x for x, _ in batches]), order, shifts, flips, centers, strict=True):
+        expected = augmented(data.train_images[how[0]].numpy(), name, tuple(how[1:]), data)
+        assert np.abs(x.numpy() - expected).max() < 1e-5
+    assert all(x.is_contiguous(memory_format=torch.channels_last) for x, _ in batches)
+
+
+def test_unknown_augmentation_is_refused_with_the_names_there_are():
+    sentence = "unknown augmentation 'mirror'; choose one of none, crop_flip, crop, reflect_flip, crop_flip_cutout"
+    with pytest.raises(ValueError, match=sentence):
+        next(epoch(made(), torch.arange(5), 5, "mirror", stream()))
+
+
+def test_reflection_does_not_repeat_the_border():
+    image = torch.arange(5, dtype=torch.uint8).expand(1, 1, 5, 5)
+    shifts, flips = torch.tensor([[2, 2], [0, 4]]), torch.tensor([False, False])
+    left, right = crop_and_flip(image.expand(2, 1, 5, 5), shifts, flips, 2, "reflection")[:, 0, 0].tolist()
+    assert left == [2, 1, 0, 1, 2] and right == [2, 3, 4, 3, 2]
+
+
+@pytest.mark.parametrize(("size", "side"), [(8, 4), (32, 16), (7, 3)])
+def test_cutout_covers_exactly_the_square_within_the_image(size, side):
+    places = (0, 1, side // 2, size // 2, size - 2, size - 1)
+    centers = torch.tensor(list(itertools.product(places, places))).T
+    x = cut_out(torch.ones(centers.shape[1], 2, size, size), centers, side)
+    for image, i, j in zip(x, *centers.tolist(), strict=True):
+        cut = {
+            (row, column)
+            for row in range(i - side // 2, i - side // 2 + side)
+            for column in range(j - side // 2, j - side // 2 + side)
+            if 0 <= row < size and 0 <= column < size
+        }
+        for channel in image:
+            assert {tuple(pixel) for pixel in (channel == 0).nonzero().tolist()} == cut
+
+
+def test_cutout_in_the_corners_of_a_cifar_image_leaves_quarters_of_the_square():
+    centers = torch.tensor([[0, 0, 31, 31, 16], [0, 31, 0, 31, 16]])
+    x = cut_out(torch.ones(5, 1, 32, 32), centers, 16)
+    assert (x == 0).flatten(1).sum(1).tolist() == [8 * 8, 8 * 9, 9 * 8, 9 * 9, 16 * 16]
+    assert (x[1, 0, :8, 23:] == 0).all() and (x[3, 0, 23:, 23:] == 0).all()
 
 
 def test_centre_crop_without_flip_is_the_image():

@@ -1,0 +1,132 @@
+"""The surrogate data of FedGPS: every class is a Gaussian of its own, unrelated to any real image.
+
+All clients share one set (Yang et al. 2025, Definition 4.1). It follows from its seed, so that nothing but the seed
+has to be sent, and it must therefore be the same to the byte everywhere.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from paperlib.data.batches import crop_and_flip, crop_margin, normalise
+from paperlib.federated.streams import rng
+
+SPREAD = 0.5  # standard deviation within a class; the class means have 1
+TOTAL = 50_000  # images of a set by default, divided evenly among the classes
+_COARSE = 4  # pixels of the image per pixel of the latent
+_CHUNK = 100  # images made at a time: their float64 copies stay in the processor's cache
+
+
+@dataclass(frozen=True, eq=False)
+class Surrogate:
+    """Surrogate images on one device, class after class. Sets are shared in a process: treat tensors as read-only."""
+
+    images: Tensor  # uint8 [N, C, H, W]
+    labels: Tensor  # int64 [N], 0 to classes - 1
+    mean: tuple[float, ...]  # per channel, for `normalise`
+    std: tuple[float, ...]
+
+
+def gaussian_surrogate(
+    shape: tuple[int, int, int],
+    classes: int,
+    per_class: int | None = None,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+) -> Surrogate:
+    """``per_class`` images of each class, of shape (channels, height, width), the same bytes on every machine.
+
+    Class c has the mean mu_c ~ N(0, I) over a grid of a quarter of the height and width; an image is
+    clip(up(mu_c + 0.5 eps), 0, 1) with eps ~ N(0, I) and bilinear enlargement, rounded to bytes (the Gaussian variant
+    of Tang et al. 2022, "Virtual homogeneity learning"). The mean is around 0, so about half of the pixels are black.
+    per_class: default 50,000 divided by the number of classes. The last set made is kept and shared.
+
+    Raises ValueError if a size is below 1.
+    """
+    if per_class is None:
+        per_class = max(TOTAL // max(classes, 1), 1)
+    named = {"channels": shape[0], "height": shape[1], "width": shape[2], "classes": classes, "per_class": per_class}
+    for name, size in named.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}, but a surrogate set needs at least 1")
+    return _gaussian_surrogate(tuple(shape), classes, per_class, seed, str(torch.device(device)))
+
+
+@functools.lru_cache(maxsize=1)
+def _gaussian_surrogate(shape: tuple[int, int, int], classes: int, per_class: int, seed: int, device: str) -> Surrogate:
+    channels, height, width = shape
+    latent = (channels, -(-height // _COARSE), -(-width // _COARSE))
+    images = np.empty((classes, per_class, *shape), dtype=np.uint8)
+    for c in range(classes):
+        stream = rng(seed, "surrogate", 0, c)
+        mean = stream.standard_normal(latent)
+        for start in range(0, per_class, _CHUNK):
+            rows = images[c, start : start + _CHUNK]
+            x = mean + SPREAD * stream.standard_normal((len(rows), *latent))
+            x = _enlarge(_enlarge(x, 3, width), 2, height)
+            rows[...] = 255 * x.clip(0, 1) + 0.5  # the conversion to bytes drops the fraction
+    return Surrogate(
+        torch.from_numpy(images).flatten(0, 1).to(device),
+        torch.arange(classes, device=device).repeat_interleave(per_class),
+        (0.5,) * channels,
+        (0.25,) * channels,
+    )
+
+
+def _enlarge(x: NDArray[np.float64], axis: int, size: int) -> NDArray[np.float64]:
+    """Linear interpolation along one axis to ``size`` points, pixel centers aligned at (i + 1/2) / size.
+
+    Element by element and in float64, for a product of matrices may sum in another order on another machine.
+    """
+    n = x.shape[axis]
+    position = ((np.arange(size) + 0.5) * n / size - 0.5).clip(0, n - 1)
+    low = np.floor(position).astype(np.int64)
+    weight = (position - low).reshape(-1, *[1] * (x.ndim - axis - 1))
+    high = np.minimum(low + 1, n - 1)
+    return x.take(low, axis) * (1 - weight) + x.take(high, axis) * weight
+
+
+def surrogate_batch(surrogate: Surrogate, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """An independent draw with replacement: x float32 [size, C, H, W] in channels_last memory, labels int64 [size].
+
+    Images are cropped out of themselves padded with black, mirrored with probability 1/2 and normalised, as in FedGPS's
+    authors' code. generator: source of all draws, on the device of the images.
+    """
+    device, margin = surrogate.images.device, crop_margin(surrogate.images.shape[-1])
+
+    def draw(high: int, *shape: int) -> Tensor:
+        return torch.randint(high, shape, generator=generator, device=device)
+
+    chosen = draw(len(surrogate.images), size)
+    shifts, flips = draw(2 * margin + 1, 2, size), draw(2, size).bool()
+    x = crop_and_flip(surrogate.images[chosen], shifts, flips, margin)
+    return normalise(x, surrogate), surrogate.labels[chosen]
+
+
+@dataclass(frozen=True, eq=False)
+class LatentSurrogate:
+    """Gaussian classes in a feature space instead of the space of images."""
+
+    means: Tensor  # float32 [classes, D]
+
+    def sample(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """h = mu_c + 0.5 eps, float32 [size, D], with labels c int64 [size], uniform and drawn first."""
+        device = self.means.device
+        labels = torch.randint(len(self.means), (size,), generator=generator, device=device)
+        noise = torch.randn(size, self.means.shape[1], generator=generator, device=device)
+        return self.means[labels] + SPREAD * noise, labels
+
+
+def latent_surrogate(
+    dimension: int, classes: int, seed: int = 0, device: str | torch.device = "cpu"
+) -> LatentSurrogate:
+    """Class means mu_c ~ N(0, I) in a feature space of ``dimension`` D. Raises ValueError if a size is below 1."""
+    for name, size in {"dimension": dimension, "classes": classes}.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}, but a surrogate set needs at least 1")
+    means = rng(seed, "latent surrogate").standard_normal((classes, dimension)).astype(np.float32)
+    return LatentSurrogate(torch.from_numpy(means).to(device))
