@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paperlib import methods
+from paperlib.data.batches import AUGMENTATIONS
 from paperlib.data.datasets import DATASETS, available
 from paperlib.data.partitions import PARTITIONS
+from paperlib.federated.measures import MEASURES
 from paperlib.networks import MODELS
 
 # Part of every digest. It changes when the same description would no longer give the same run.
@@ -29,11 +31,16 @@ class Experiment:
     local_epochs, batch_size: passes over a client's samples per round, in mini-batches.
     last_batch: a last batch that is not full is kept ("keep"), or filled by repeating the client's first samples so
         that every batch is full ("pad", as GC-Fed's authors do).
-    augment: random crop (padding of an eighth of the width, rounded up) and horizontal flip of training images.
-    lr, momentum, weight_decay: local SGD in PyTorch's form; the momentum buffer starts empty every round.
+    augment: True: random crop (padding of an eighth of the width, rounded up) and horizontal flip of training images;
+        or a name of `paperlib.data.batches.AUGMENTATIONS`.
+    lr, momentum, weight_decay: local SGD in PyTorch's form. lr_decay: factor on lr after every round. momentum_buffer:
+        a client's buffer starts empty every round ("reset"), or where its last round left it ("keep").
+    clip: largest norm of a local gradient; None does not clip.
     weighting: clients' updates are averaged with equal weight ("uniform") or by number of samples ("size").
     method, method_options: see `paperlib.methods.REGISTRY`; the option "base" wraps a method around another.
     seed: everything random but the partition. eval_every: rounds between evaluations on the test set.
+    measure: what is recorded at every evaluation beside accuracy and loss, names of
+        `paperlib.federated.measures.MEASURES`; it costs time and memory, and changes nothing else.
 
     Raises ValueError, in one sentence, for a name that does not exist or a value that is impossible.
     """
@@ -49,7 +56,7 @@ class Experiment:
     local_epochs: int = 1
     batch_size: int = 50
     last_batch: str = "keep"
-    augment: bool = False
+    augment: bool | str = False
     lr: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 0.0
@@ -64,6 +71,10 @@ class Experiment:
     test_size: int | None = None
     image_size: int | None = None
     eval_every: int = 1
+    lr_decay: float = 1.0
+    clip: float | None = None
+    momentum_buffer: str = "reset"
+    measure: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.method_options, Mapping):
@@ -72,14 +83,24 @@ class Experiment:
         for name in ("dataset", "model", "partition", "last_batch", "weighting", "method"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but must be a name")
-        if not isinstance(self.augment, bool):
-            raise ValueError(f"augment is {self.augment!r}, but must be True or False")
+        if not isinstance(self.augment, bool | str):
+            raise ValueError(f"augment is {self.augment!r}, but must be True, False or a name")
+        if isinstance(self.augment, str):
+            _one_of("augment", self.augment, AUGMENTATIONS)
+            # one description for one run
+            object.__setattr__(self, "augment", {"none": False, "crop_flip": True}.get(self.augment, self.augment))
+        if isinstance(self.measure, str) or not all(isinstance(name, str) for name in self.measure):
+            raise ValueError(f"measure is {self.measure!r}, but must be a sequence of names")
+        object.__setattr__(self, "measure", tuple(self.measure))
+        for name in self.measure:
+            _one_of("measure", name, MEASURES)
         if not available(self.dataset):  # a set of the user's own is known by its file
             _one_of("dataset", self.dataset, DATASETS)
         _one_of("model", self.model, MODELS)
         _one_of("partition", self.partition, PARTITIONS)
         _one_of("last_batch", self.last_batch, ("keep", "pad"))
         _one_of("weighting", self.weighting, ("uniform", "size"))
+        _one_of("momentum_buffer", self.momentum_buffer, ("reset", "keep"))
         for name in ("clients", "sampled", "rounds", "local_epochs", "batch_size", "eval_every"):
             _whole(name, getattr(self, name), 1)
         for name in ("seed", "partition_seed", "min_samples"):
@@ -87,8 +108,10 @@ class Experiment:
         for name in ("train_size", "test_size", "image_size"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 1)
-        for name in ("width", "lr"):
+        for name in ("width", "lr", "lr_decay"):
             _number(name, getattr(self, name), above=0)
+        if self.clip is not None:
+            _number("clip", self.clip, above=0)
         for name in ("momentum", "weight_decay"):
             _number(name, getattr(self, name), at_least=0)
         _number("sample_share", self.sample_share, above=0)
@@ -107,7 +130,14 @@ class Experiment:
             _number("alpha", self.alpha, above=0)
         elif PARTITIONS[self.partition].needs_alpha:
             raise ValueError(f"alpha is None, but the partition {self.partition} needs one")
-        methods.build(self.method, self.method_options)
+        method = methods.build(self.method, self.method_options)
+        if "surrogate_divergence" in self.measure and getattr(method, "surrogate", None) != "gaussian":
+            raise ValueError("measure surrogate_divergence needs FedGPS with surrogate gaussian")
+
+    @property
+    def keeps_models(self) -> bool:
+        """Whether every client's last model is kept, which measuring all clients' models needs."""
+        return "surrogate_divergence" in self.measure
 
     @property
     def digest(self) -> str:
@@ -146,6 +176,8 @@ def _plain(value: Any) -> Any:
     """1 and 1.0 describe the same run: whole floats become ints."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return list(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -166,7 +166,8 @@ class Store:
 def evaluated(rows: list[Row]) -> pd.DataFrame:
     """History as a table: the rounds that were evaluated, or failed."""
     columns = ["round", "test_accuracy", "test_loss", "seconds", "bytes_up", "bytes_down"]
-    table = pd.DataFrame(rows, columns=columns)
+    measured = dict.fromkeys(name for row in rows for name in row if name not in columns)
+    table = pd.DataFrame(rows, columns=columns + list(measured))
     kept = table.test_accuracy.notna()
     if len(table) and not kept.iloc[-1]:
         kept.iloc[-1] = True

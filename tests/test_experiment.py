@@ -70,8 +70,14 @@ def test_factor_is_a_number_of_at_least_zero(field, value):
     [
         ({"momentum": 1.0}, "momentum is 1.0, but must be below 1"),
         ({"sample_share": 1.2}, "sample_share is 1.2, but must be at most 1"),
-        ({"augment": "yes"}, "augment is 'yes', but must be True or False"),
-        ({"augment": 1}, "augment is 1, but must be True or False"),
+        ({"augment": "yes"}, "unknown augment 'yes'; choose one of none, crop_flip, crop, reflect_flip, crop_flip_cutout"),
+        ({"augment": 1}, "augment is 1, but must be True, False or a name"),
+        ({"lr_decay": 0}, "lr_decay is 0, but must be a number above 0"),
+        ({"clip": 0}, "clip is 0, but must be a number above 0"),
+        ({"momentum_buffer": "lose"}, "unknown momentum_buffer 'lose'; choose one of reset, keep"),
+        ({"measure": "cka"}, "measure is 'cka', but must be a sequence of names"),
+        ({"measure": ("speed",)}, "unknown measure 'speed'; choose one of adaptability, weight_divergence, cka, surrogate_divergence"),
+        ({"measure": ("surrogate_divergence",)}, "measure surrogate_divergence needs FedGPS with surrogate gaussian"),
         ({"clients": 5, "sampled": 6}, "sampled is 6, but there are only 5 clients"),
         ({"train_size": 99}, "train_size is 99, too few for 100 clients with at least 1 samples each"),
         ({"train_size": 999, "min_samples": 10}, "train_size is 999, too few for 100 clients with at least 10 samples"),
@@ -125,6 +131,7 @@ def test_defaults_never_change():
         "lr": 0.01, "momentum": 0.9, "weight_decay": 0.0, "weighting": "uniform", "method": "fedavg",
         "method_options": {}, "seed": 0, "partition_seed": 0, "min_samples": 1, "sample_share": 1.0,
         "train_size": None, "test_size": None, "image_size": None, "eval_every": 1,
+        "lr_decay": 1.0, "clip": None, "momentum_buffer": "reset", "measure": (),
     }  # fmt: skip
 
 

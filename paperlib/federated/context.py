@@ -1,15 +1,19 @@
-"""What is fixed during a run, and what one local step works on."""
+"""What is fixed during a run, what belongs to one client in one round, and what one local step works on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
+from numpy.random import Generator
 from torch import Tensor
 
 from paperlib.data.batches import fill
 from paperlib.data.datasets import Dataset
 from paperlib.data.partitions import Partition, thin
-from paperlib.experiment import Experiment
 from paperlib.networks import Network
+
+if TYPE_CHECKING:
+    from paperlib.experiment import Experiment
 
 
 class Context:
@@ -19,7 +23,7 @@ class Context:
     sizes: int64 [clients], their number. counts: int64 [clients, C], their labels.
     """
 
-    def __init__(self, experiment: Experiment, data: Dataset, parts: Partition, net: Network):
+    def __init__(self, experiment: "Experiment", data: Dataset, parts: Partition, net: Network):
         self.experiment, self.data, self.net = experiment, data, net
         labels = data.train_labels
         self.indices = [thin(part, labels, experiment.sample_share) for part in parts]
@@ -30,23 +34,55 @@ class Context:
 
 
 @dataclass
-class Batch:
-    """One mini-batch of a client and what belongs to it.
+class Optimizer:
+    """State of local momentum SGD. buffer: [P]; zero at the start of a round, or what the client kept of its last."""
 
-    x: float [B, channels, height, width]. y: int64 [B]. counts: int64 [C], the client's labels.
-    buffers: [Q], the client's BatchNorm statistics, updated in place by a forward pass in training mode.
-    generator: the client's stream for dropout masks and whatever else a method draws on the device.
+    lr: float
+    momentum: float
+    weight_decay: float
+    buffer: Tensor
+    steps: int = 0
+
+
+@dataclass(kw_only=True)
+class Visit:
+    """One client's part in one round: what it received, its random streams, and what it works out on the way.
+
+    client, round (from 1), epoch (local epoch under way, from 0).
+    counts: int64 [C], the client's labels.
     theta_global, buffers_global: [P], [Q], the model that the client received in this round; never changed in place.
+    buffers: [Q], the client's BatchNorm statistics, updated in place by a forward pass in training mode.
+    generator: the client's stream for what is drawn on the device (dropout masks, noise). stream: the same for what is
+        drawn on the host; neither is the one that orders the samples.
+    notes: tensors a method keeps from hook to hook while the client trains, dropped when it is done.
+    """
+
+    client: int
+    round: int
+    counts: Tensor
+    theta_global: Tensor
+    buffers_global: Tensor
+    buffers: Tensor
+    optimizer: Optimizer
+    generator: torch.Generator
+    stream: Generator
+    epoch: int = 0
+    notes: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class Batch(Visit):
+    """One mini-batch of a client.
+
+    x: float [B, channels, height, width]. y: int64 [B].
     hidden, start: the input of stage ``start``, where a method has run the stages before it already; the rest of the
         pass goes on from there. x stays what it is.
+    partner, rho: int64 [B], the second labels of images that are mixtures rho x_a + (1 - rho) x_b of two; else None.
     """
 
     x: Tensor
     y: Tensor
-    counts: Tensor
-    buffers: Tensor
-    generator: torch.Generator
-    theta_global: Tensor
-    buffers_global: Tensor
     hidden: Tensor | None = None
     start: int | str = 0
+    partner: Tensor | None = None
+    rho: float = 1.0

@@ -14,7 +14,8 @@ from paperlib.data.partitions import partition
 from paperlib.experiment import Experiment
 from paperlib.federated.context import Context
 from paperlib.federated.evaluation import evaluate
-from paperlib.federated.local import train_client
+from paperlib.federated.local import Trained, train_client
+from paperlib.federated.measures import MEASURES, LocalModel, Seen
 from paperlib.federated.streams import rng, torch_rng
 from paperlib.methods import FedAvg, State, Upload, build
 
@@ -53,8 +54,9 @@ def prepare(experiment: Experiment, data: Dataset, dtype: torch.dtype = torch.fl
         min_samples=e.min_samples,
         writers=data.writers,
     )
-    net = networks.build(e.model, data.shape, data.num_classes, e.width)
-    method = build(e.method, e.method_options).setup(Context(e, data, parts, net))
+    method = build(e.method, e.method_options)
+    net = networks.build(e.model, data.shape, method.outputs(data.num_classes), e.width)
+    method.setup(Context(e, data, parts, net))
     device = data.train_images.device
     theta = net.initial(torch_rng(e.seed, "initial parameters")).to(device, dtype)
     return method, Progress(0, theta, net.initial_buffers().to(device, dtype), method.server_init(theta))
@@ -69,31 +71,37 @@ def sampled_clients(experiment: Experiment, round: int) -> list[int]:
 def simulate(method: FedAvg, progress: Progress, pool: Executor) -> Iterator[Row]:
     """Play the remaining rounds, changing ``progress``; yields one row of measurements per round.
 
-    A round that was evaluated has test_accuracy (percent) and test_loss (nats); all have seconds (training and
-    aggregation), bytes_up and bytes_down (of all sampled clients together). Stops after a round that is not finite.
+    A round that was evaluated has test_accuracy (percent), test_loss (nats) and what the experiment asks to measure;
+    all have seconds (training and aggregation), bytes_up and bytes_down (of all sampled clients together). Stops after
+    a round that is not finite.
     """
     context, e = method.context, method.context.experiment
     while progress.round < e.rounds and progress.finite:
+        due = (progress.round + 1) % e.eval_every == 0 or progress.round + 1 == e.rounds
+        local_models: list[LocalModel] | None = [] if due and e.measure else None
         started = time.perf_counter()
-        traffic = play_round(method, progress, pool)
+        traffic = play_round(method, progress, pool, local_models)
         row: Row = {"round": progress.round, "seconds": time.perf_counter() - started, **traffic}
-        if progress.finite and (progress.round % e.eval_every == 0 or progress.round == e.rounds):
+        if progress.finite and due:
             theta = method.finish(progress.theta, progress.server)
-            accuracy, loss = evaluate(context.net, theta, progress.buffers, context.data, pool)
-            row |= {"test_accuracy": accuracy, "test_loss": loss}
+            scores = evaluate(context.net, theta, progress.buffers, context.data, pool)
+            row |= {"test_accuracy": scores.accuracy, "test_loss": scores.loss}
+            seen = Seen(method, progress, local_models or [], scores, pool)
+            for name in e.measure:
+                row |= MEASURES[name](seen)
         yield row
 
 
-def play_round(method: FedAvg, progress: Progress, pool: Executor) -> Row:
-    """One round: sample, train, aggregate. Returns the bytes that were sent."""
+def play_round(method: FedAvg, progress: Progress, pool: Executor, local_models: list[LocalModel] | None = None) -> Row:
+    """One round: sample, train, aggregate. Returns the bytes that were sent; appends to ``local_models`` if given."""
     context, theta = method.context, progress.theta
     round = progress.round + 1
     cohort = sampled_clients(context.experiment, round)
     shared = method.broadcast(progress.server, theta)
-    mean_buffers = torch.zeros_like(progress.buffers)
+    mean_buffers, total = torch.zeros_like(progress.buffers), 0.0
     traffic = {"bytes_up": 0, "bytes_down": len(cohort) * _bytes(theta, progress.buffers, *shared.values())}
 
-    def train(client: int) -> tuple[Upload, Tensor, State]:
+    def train(client: int) -> Trained:
         own = progress.clients.get(client)
         if own is None:
             own = method.client_init(client, theta)
@@ -101,17 +109,28 @@ def play_round(method: FedAvg, progress: Progress, pool: Executor) -> Row:
 
     def uploads() -> Iterator[tuple[float, int, Upload]]:
         """In client order, as they arrive: what a client sent is dropped once it has been added up."""
-        for p, client, (upload, buffers, own) in zip(
-            method.weights(cohort), cohort, pool.map(train, cohort), strict=True
-        ):
-            mean_buffers.add_(buffers, alpha=p)
-            if own:
-                progress.clients[client] = own
-            traffic["bytes_up"] += _bytes(buffers, *upload.values())
-            yield p, client, upload
+        nonlocal total
+        for p, client, trained in zip(method.weights(cohort), cohort, pool.map(train, cohort), strict=True):
+            traffic["bytes_up"] += _bytes(trained.buffers, *trained.upload.values())
+            weight = method.weight(p, trained.upload)
+            if weight == 0:
+                if client in progress.clients:
+                    progress.clients[client] = method.absent(progress.clients[client])
+                continue
+            mean_buffers.add_(trained.buffers, alpha=weight)
+            total += weight
+            if context.experiment.keeps_models:
+                trained.own |= {"model/theta": trained.theta, "model/buffers": trained.buffers}
+            if trained.own:
+                progress.clients[client] = trained.own
+            if local_models is not None:
+                local_models.append(LocalModel(client, weight, trained.theta, trained.buffers))
+            yield weight, client, trained.upload
 
+    for client in set(progress.clients) - set(cohort):
+        progress.clients[client] = method.absent(progress.clients[client])
     progress.theta, progress.server = method.aggregate(progress.server, theta, uploads())
-    progress.buffers, progress.round = mean_buffers, round
+    progress.buffers, progress.round = mean_buffers.div_(total or 1.0), round
     return {name: float(count) for name, count in traffic.items()}
 
 

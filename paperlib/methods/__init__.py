@@ -10,15 +10,19 @@ from types import UnionType
 from typing import Any, get_args, get_origin
 
 from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.fedacd import FedACD, FedACDBase
 from paperlib.methods.fedacg import FedACG
 from paperlib.methods.feddecorr import FedDecorr
 from paperlib.methods.feddyn import FedDyn
+from paperlib.methods.fedgps import FedGPS, FedGPSCF
+from paperlib.methods.fedimpro import FedImpro
 from paperlib.methods.fedlc import FedLC
 from paperlib.methods.fedntd import FedNTD
 from paperlib.methods.fedprox import FedProx
 from paperlib.methods.fedsol import FedSOL
 from paperlib.methods.fedvarp import FedVARP
 from paperlib.methods.gc import GCFed, GlobalGC, LocalGC
+from paperlib.methods.mixup import Mixup
 from paperlib.methods.scaffold import Scaffold
 
 REGISTRY: dict[str, type[FedAvg]] = {
@@ -35,6 +39,12 @@ REGISTRY: dict[str, type[FedAvg]] = {
     "local_gc": LocalGC,
     "global_gc": GlobalGC,
     "gc_fed": GCFed,
+    "fedgps": FedGPS,
+    "fedgps_cf": FedGPSCF,
+    "fedacd": FedACD,
+    "fedacd_base": FedACDBase,
+    "fedimpro": FedImpro,
+    "mixup": Mixup,
 }
 
 __all__ = ["REGISTRY", "FedAvg", "State", "Upload", "build", "combine", "options_of"]

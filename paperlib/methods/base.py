@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context
-    from paperlib.federated.local import Optimizer
+    from paperlib.federated.context import Batch, Context, Optimizer, Visit
 
 State = dict[str, Tensor]
 Upload = dict[str, Tensor]
@@ -40,6 +39,10 @@ class FedAvg:
         self.net = context.net
         return self
 
+    def outputs(self, classes: int) -> int:
+        """Outputs of the network for so many classes; called before there is a network."""
+        return classes
+
     # -- server, before the clients
 
     def server_init(self, theta: Tensor) -> State:
@@ -51,7 +54,7 @@ class FedAvg:
         return {}
 
     def broadcast(self, server: State, theta: Tensor) -> State:
-        """What every sampled client receives beside theta."""
+        """What every sampled client receives beside theta; only tensors are sent and counted."""
         return {}
 
     def weights(self, cohort: list[int]) -> list[float]:
@@ -63,9 +66,12 @@ class FedAvg:
 
     # -- client
 
-    def begin(self, theta: Tensor, shared: State, own: State) -> Tensor:
-        """Where a client starts, [P]."""
+    def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
+        """Where a client starts, [P]; what it works out once from what it received goes into ``visit.notes``."""
         return theta
+
+    def begin_epoch(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> None:
+        """What a client works out anew before each local epoch, into ``visit.notes``."""
 
     def logits(self, theta: Tensor, batch: "Batch") -> Tensor:
         """The network in training mode on a batch, [B, C]."""
@@ -91,22 +97,29 @@ class FedAvg:
         optimizer.buffer.mul_(optimizer.momentum).add_(g)
         return theta.add_(optimizer.buffer, alpha=-optimizer.lr)
 
-    def end(
-        self, theta_0: Tensor, theta: Tensor, shared: State, own: State, optimizer: "Optimizer"
-    ) -> tuple[Upload, State]:
-        """What a client sends after its local epochs, and its new state; ``optimizer.steps`` counts its steps."""
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+        """What a client sends after its local epochs, and its new state; ``visit.optimizer.steps`` counts its steps."""
         return {"delta": theta - theta_0}, own
 
+    def absent(self, own: State) -> State:
+        """What a client keeps of its state in a round that it does not take part in."""
+        return own
+
     # -- server, after the clients
+
+    def weight(self, p: float, upload: Upload) -> float:
+        """Weight of an upload in the averages of this round, up to a common factor; 0 leaves the client out."""
+        return p
 
     def aggregate(
         self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
     ) -> tuple[Tensor, State]:
-        """New global model [P] and server state; uploads yields (p_k, client, upload) once, in client order."""
-        mean = torch.zeros_like(theta)
+        """New global model [P] and server state; uploads yields (weight, client, upload) once, in client order."""
+        mean, total = torch.zeros_like(theta), 0.0
         for p, _, upload in uploads:
             mean.add_(upload["delta"], alpha=p)
-        return theta + mean, server
+            total += p
+        return theta + mean.div_(total), server
 
     def finish(self, theta: Tensor, server: State) -> Tensor:
         """The model that is evaluated, [P]."""

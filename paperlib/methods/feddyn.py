@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from paperlib.methods.base import FedAvg, State, Upload
-from paperlib.methods.ingredients import summed
+from paperlib.methods.ingredients import clip_norm, summed
 
 if TYPE_CHECKING:
-    from paperlib.federated.context import Batch
-    from paperlib.federated.local import Optimizer
+    from paperlib.federated.context import Batch, Visit
 
 
 @dataclass(kw_only=True)
@@ -50,13 +49,11 @@ class FedDyn(FedAvg):
         g = super().gradient(theta, batch, shared, own)
         g.sub_(own["g"]).add_(theta - batch.theta_global, alpha=self.alpha)
         if self.clip is not None:
-            g.mul_((self.clip / (g.norm() + 1e-6)).clamp(max=1.0))
+            clip_norm(g, self.clip)
         return g
 
-    def end(
-        self, theta_0: Tensor, theta: Tensor, shared: State, own: State, optimizer: "Optimizer"
-    ) -> tuple[Upload, State]:
-        upload, own = super().end(theta_0, theta, shared, own, optimizer)
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, visit)
         return upload, own | {"g": own["g"] - self.alpha * upload["delta"]}
 
     def aggregate(

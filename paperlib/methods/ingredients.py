@@ -1,13 +1,13 @@
 """What several methods are made of, each once."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax
 
-from paperlib.methods.base import Upload
+from paperlib.methods.base import FedAvg, Upload
 from paperlib.networks import Network
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ def effective_steps(steps: int, momentum: float) -> float:
     """
     ramp = momentum * (1 - momentum**steps) / (1 - momentum)
     return (steps - ramp) / (1 - momentum)
+
+
+def clip_norm(g: Tensor, bound: float) -> Tensor:
+    """g [P] scaled down to the norm ``bound`` if it is longer, in place."""
+    return g.mul_((bound / (g.norm() + 1e-6)).clamp(max=1.0))
 
 
 def summed(
@@ -51,3 +56,19 @@ def adjust_logits(logits: Tensor, counts: Tensor, shift: Callable[[Tensor], Tens
     and its row of the classifier no gradient.
     """
     return (logits + shift(counts.clamp(min=1).to(logits.dtype))).masked_fill(counts == 0, -torch.inf)
+
+
+def use_preset(method: FedAvg, presets: Mapping[str, Mapping[str, Any]], choices: Mapping[str, Sequence[Any]]) -> None:
+    """Fill the options that are None from the named preset, then refuse what is not among the choices of an option."""
+    name = type(method).__name__
+    preset = method.preset  # type: ignore[attr-defined]
+    if preset not in presets:
+        raise ValueError(f"preset of {name} is {preset!r}; choose one of {', '.join(presets)}")
+    for option, value in presets[preset].items():
+        if getattr(method, option) is None:
+            setattr(method, option, value)
+    for option, allowed in choices.items():
+        if getattr(method, option) not in allowed:
+            raise ValueError(
+                f"{option} of {name} is {getattr(method, option)!r}; choose one of {', '.join(map(str, allowed))}"
+            )

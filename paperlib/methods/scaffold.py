@@ -14,8 +14,7 @@ from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.ingredients import effective_steps, summed
 
 if TYPE_CHECKING:
-    from paperlib.federated.context import Batch
-    from paperlib.federated.local import Optimizer
+    from paperlib.federated.context import Batch, Optimizer, Visit
 
 
 @dataclass(kw_only=True)
@@ -58,10 +57,9 @@ class Scaffold(FedAvg):
             theta.sub_(shared["c"] - own["c"], alpha=optimizer.lr)
         return theta
 
-    def end(
-        self, theta_0: Tensor, theta: Tensor, shared: State, own: State, optimizer: "Optimizer"
-    ) -> tuple[Upload, State]:
-        upload, own = super().end(theta_0, theta, shared, own, optimizer)
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, visit)
+        optimizer = visit.optimizer
         momentum = optimizer.momentum if self.correction == "gradient" else 0.0
         steps = effective_steps(optimizer.steps, momentum)
         c = own["c"] - shared["c"] + (theta_0 - theta) / (steps * optimizer.lr)

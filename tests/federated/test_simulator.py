@@ -26,11 +26,11 @@ class Counting(FedAvg):
     def broadcast(self, server, theta):
         return {"rounds": server["rounds"]}
 
-    def begin(self, theta, shared, own):
+    def begin(self, theta, shared, own, visit):
         return theta + 0.01 * own["visits"]
 
-    def end(self, theta_0, theta, shared, own, optimizer):
-        upload, own = super().end(theta_0, theta, shared, own, optimizer)
+    def end(self, theta_0, theta, shared, own, visit):
+        upload, own = super().end(theta_0, theta, shared, own, visit)
         own = own | {"visits": own["visits"] + 1, "last": shared["rounds"]}
         return upload | {"visits": own["visits"].repeat(2)}, own
 

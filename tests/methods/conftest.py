@@ -11,8 +11,8 @@ import torch
 from paperlib import Experiment
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Batch
+from paperlib.federated.local import start_visit
 from paperlib.federated.simulator import Progress, Row, play_round, prepare
-from paperlib.federated.streams import torch_rng
 from paperlib.federated.workers import worker_pool
 from paperlib.methods import FedAvg
 
@@ -74,10 +74,8 @@ def batch_of() -> Callable[..., Batch]:
         context = method.context
         chosen = context.indices[client][:size]
         x = context.data.train_images[chosen].double() / 64 - 2
-        return Batch(
-            x, context.data.train_labels[chosen], context.counts[client], progress.buffers.clone(),
-            torch_rng(7, "device draws"), progress.theta, progress.buffers,
-        )  # fmt: skip
+        visit = start_visit(context, 1, client, progress.theta, progress.buffers)
+        return Batch(x=x, y=context.data.train_labels[chosen], **vars(visit))
 
     return batch_of
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from paperlib.federated.context import Batch
-from paperlib.federated.local import Optimizer, train_client
+from paperlib.federated.context import Batch, Optimizer
+from paperlib.federated.local import start_visit, train_client
 from paperlib.federated.simulator import play_round
 from paperlib.methods import FedAvg
 from paperlib.methods.ingredients import effective_steps
@@ -34,7 +34,7 @@ def test_correction_adds_up_over_the_steps_of_a_round(start, correction):
     def delta(c: float, c_k: float) -> torch.Tensor:
         shared, own = ({"c": torch.full_like(progress.theta, value)} for value in (c, c_k))
         client = method.context, method, 1, 0, progress.theta, progress.buffers, shared, own
-        return train_client(*client)[0]["delta"]
+        return train_client(*client).upload["delta"]
 
     a = {"gradient": effective_steps(3, 0.9), "step": 3}[correction]
     expected = torch.full_like(progress.theta, 0.05 * a * (0.2 - 0.7))
@@ -55,10 +55,10 @@ def test_variate_is_the_weighted_mean_of_the_raw_gradients(start, pool, momentum
             return raw[-1] - own["c"] + shared["c"]
 
     method.__class__ = Recording
-    _, _, own = train_client(
+    own = train_client(
         method.context, method, 2, client, progress.theta, progress.buffers,
         method.broadcast(progress.server, progress.theta), progress.clients[client],
-    )  # fmt: skip
+    ).own  # fmt: skip
     steps = len(raw)
     weights = (1 - momentum ** np.arange(steps, 0, -1)) / (1 - momentum)
     assert effective_steps(steps, momentum) == pytest.approx(weights.sum(), rel=1e-12)
@@ -98,12 +98,13 @@ def test_momentum_does_not_keep_it_from_the_optimum_with_partial_participation(s
             shared, uploads = method.broadcast(server, theta), []
             for k in sorted(draw.choice(6, 2, replace=False)):
                 own = clients.get(k, method.client_init(k, theta))
-                w, opt = theta.clone(), Optimizer(0.01, 0.9, 0.0, torch.zeros_like(theta))
+                w, visit = theta.clone(), start_visit(bound.context, 1, k, theta, theta)
+                visit.optimizer = Optimizer(0.01, 0.9, 0.0, torch.zeros_like(theta))
                 for _ in range(20):
-                    batch = Batch(a[k], b[k], *[theta] * 5)
-                    w = method.local_step(w, method.gradient(w, batch, shared, own), shared, own, opt)
-                    opt.steps += 1
-                upload, own = method.end(theta, w, shared, own, opt)
+                    batch = Batch(x=a[k], y=b[k], **vars(visit))
+                    w = method.local_step(w, method.gradient(w, batch, shared, own), shared, own, visit.optimizer)
+                    visit.optimizer.steps += 1
+                upload, own = method.end(theta, w, shared, own, visit)
                 if corrected:
                     clients[k] = own
                 uploads.append((0.5, k, upload))

@@ -7,8 +7,8 @@ import torch
 from paperlib import Experiment
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Batch
+from paperlib.federated.local import start_visit
 from paperlib.federated.simulator import play_round, prepare
-from paperlib.federated.streams import torch_rng
 from paperlib.federated.workers import worker_pool
 from paperlib.methods.ingredients import adjust_logits, effective_steps
 
@@ -72,9 +72,7 @@ def test_23_round_one_equals_fedavg(prepared, name, options):
 def test_23_first_local_step_of_fedsol_is_not_perturbed(prepared):
     method, progress = prepared("fedsol")
     data = method.context.data
-    batch = Batch(
-        data.train_images[:8].double(), data.train_labels[:8], method.context.counts[0], progress.buffers,
-        torch_rng(0, "device draws"), progress.theta, progress.buffers,
-    )  # fmt: skip
+    visit = start_visit(method.context, 1, 0, progress.theta, progress.buffers)
+    batch = Batch(x=data.train_images[:8].double(), y=data.train_labels[:8], **vars(visit))
     assert (method.perturbation(progress.theta, batch) == 0).all()
     assert (method.perturbation(progress.theta + 0.01, batch) != 0).any()

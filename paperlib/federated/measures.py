@@ -1,0 +1,143 @@
+"""Quantities recorded during a run, at every evaluated round. They read, and change nothing in the run."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from paperlib.data.batches import normalise
+from paperlib.federated.evaluation import Scores, evaluate
+from paperlib.federated.local import start_visit
+from paperlib.methods import FedAvg
+from paperlib.methods.fedacd import label_matrix, template_divergence
+from paperlib.methods.fedgps import FedGPS
+from paperlib.metrics.cka import linear_cka
+from paperlib.metrics.risk import adaptability_risk, client_accuracy
+
+if TYPE_CHECKING:
+    from paperlib.federated.simulator import Progress
+
+PROBES = 1_000  # test images on which representations are compared
+
+
+@dataclass
+class LocalModel:
+    """A sampled client's model after its local epochs: theta [P], buffers [Q], and its weight in the average."""
+
+    client: int
+    weight: float
+    theta: Tensor
+    buffers: Tensor
+
+
+@dataclass
+class Seen:
+    """What a measure sees: the state after a round's aggregation, the local models before it, the global scores."""
+
+    method: FedAvg
+    progress: "Progress"
+    local_models: list[LocalModel]
+    scores: Scores
+    pool: Executor
+
+
+def adaptability(seen: Seen) -> dict[str, float]:
+    """How well one model serves all clients (FedACD, section 4.1).
+
+    client_accuracy: percent, of the global model on test sets with each client's label shares, mean over all clients
+    (Table 2). After the last round also, as means over the local models: adaptability_risk, a share (Eq. 3, Table 3),
+    local_accuracy, percent on the whole test set, and template_kl, nats, of P from local training data (Table 9).
+    """
+    context, e = seen.method.context, seen.method.context.experiment
+    row = {"client_accuracy": client_accuracy(seen.scores.errors, context.counts)}
+    if seen.progress.round < e.rounds:
+        return row
+    risks, accuracies, divergences = [], [], []
+    for local in seen.local_models:
+        scores = evaluate(context.net, local.theta, local.buffers, context.data, seen.pool)
+        risks.append(adaptability_risk(scores.errors, context.counts))
+        accuracies.append(scores.accuracy)
+        visit = start_visit(context, e.rounds, local.client, local.theta, local.buffers)
+        divergences.append(float(template_divergence(label_matrix(context, local.theta, visit), visit.counts)))
+    names = ("adaptability_risk", "local_accuracy", "template_kl")
+    return row | {n: sum(v) / len(v) for n, v in zip(names, (risks, accuracies, divergences), strict=True)}
+
+
+def weight_divergence(seen: Seen) -> dict[str, float]:
+    """Mean over the sampled clients of ||theta_bar - theta_k||, theta_bar their weighted average (FedImpro, Figure 2b).
+
+    weight_divergence: of all parameters; weight_divergence/<stage> and weight_divergence/<tensor>: of the parameters of
+    one stage, and of one layer's weight (Figures 3 and 9).
+    """
+    net, models = seen.method.net, seen.local_models
+    total = sum(local.weight for local in models)
+    mean = torch.zeros_like(models[0].theta)
+    for local in models:
+        mean.add_(local.theta, alpha=local.weight / total)
+    row: dict[str, float] = {}
+    for local in models:
+        parts = net.split(local.theta - mean)
+        squares = {name: float(part.double().square().sum()) for name, part in parts.items()}
+        of = {"": sum(squares.values())}
+        for tensor in net.tensors:
+            stage = f"/{net.stages[tensor.stage]}"
+            of[stage] = of.get(stage, 0.0) + squares[tensor.name]
+            if len(tensor.shape) > 1:
+                of[f"/{tensor.name}"] = squares[tensor.name]
+        for name, square in of.items():
+            name = "weight_divergence" + name
+            row[name] = row.get(name, 0.0) + square**0.5 / len(models)
+    return row
+
+
+def cka(seen: Seen) -> dict[str, float]:
+    """cka/<stage>: linear CKA of local and global outputs of a stage, mean over the sampled clients (GC-Fed, Figure 7).
+
+    Both see the same test images; the global model is the one that was evaluated.
+    """
+    net, data = seen.method.net, seen.method.context.data
+    x = normalise(data.test_images[:PROBES], data)
+
+    def outputs(theta: Tensor, buffers: Tensor) -> list[Tensor]:
+        out, made = x.to(theta.dtype), []
+        with torch.inference_mode():
+            for position in range(len(net.stages)):
+                out = net(theta, out, start=position, stop=position + 1, buffers=buffers)
+                made.append(out.flatten(1))
+        return made
+
+    common = outputs(seen.method.finish(seen.progress.theta, seen.progress.server), seen.progress.buffers)
+
+    def similarities(local: LocalModel) -> list[float]:
+        with torch.inference_mode():
+            return [linear_cka(a, b) for a, b in zip(outputs(local.theta, local.buffers), common, strict=True)]
+
+    of_clients = list(seen.pool.map(similarities, seen.local_models))
+    means = [sum(values) / len(values) for values in zip(*of_clients, strict=True)]
+    return {f"cka/{stage}": mean for stage, mean in zip(net.stages, means, strict=True)}
+
+
+def surrogate_divergence(seen: Seen) -> dict[str, float]:
+    """Distance of local surrogate features from the global prototypes, mean over all clients (FedGPS, Figure 2c).
+
+    A client that was not sampled counts with the last model it trained, one that never was does not count. The
+    authors' code divides the sum over all clients by the number of sampled ones instead.
+    """
+    method, clients = seen.method, seen.progress.clients
+    assert isinstance(method, FedGPS)  # the experiment has checked it
+    states = [clients[client] for client in sorted(clients)]  # a resumed run has them in another order
+    models = [(own["model/theta"], own["model/buffers"]) for own in states if "model/theta" in own]
+    server = seen.progress.server
+    distances = seen.pool.map(lambda model: method.prototype_distance(model[0], model[1], server), models)
+    return {"surrogate_divergence": sum(distances) / len(models)}
+
+
+MEASURES: dict[str, Callable[[Seen], dict[str, float]]] = {
+    "adaptability": adaptability,
+    "weight_divergence": weight_divergence,
+    "cka": cka,
+    "surrogate_divergence": surrogate_divergence,
+}

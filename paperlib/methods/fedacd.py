@@ -1,0 +1,180 @@
+"""FedACD: local models that serve every client, because they err equally often in every class.
+
+"Enhancing the performance of global model by improving the adaptability of local models in federated learning",
+sections 3 and 4, Eq. 6 to 11.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax, softmax
+
+from paperlib.data.batches import normalise
+from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.mixup import Mixup
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch, Context, Visit
+
+EPSILON = 1e-8  # entries of P are at least this before a logarithm
+SLACK = 1e-5  # 1 - tau of the template Q (section 4.1)
+MASKED = -1e9  # a logit that takes no part; finite, so that its gradient is zero and not NaN
+PASS = 250  # images per forward pass of `label_matrix`
+
+
+@dataclass(kw_only=True)
+class FedACD(Mixup):
+    """Clients minimise L1 + lambda L2 on mixed images; the server averages with weights V.
+
+    P [C, C] holds a client's mean softmax output per true class. L1 flattens the outputs of the wrong classes, L2 is
+    the cross-entropy with logits shifted by log(P_yi / P_iy); together they make P flat and symmetric, and so the
+    errors of all classes equal. V = sigmoid(1 / KL(P || Q)) says how near P is to the template Q.
+
+    lambda_: weight of L2, which alone knows the labels. delta_miss: P_yi / P_iy for classes i the client does not have.
+    flatten, adjust, score: without them L1 = 0, the shift is 0, V = 1. p_source: P comes from a pass over the client's
+        images before each epoch ("clean"), or from the outputs during the epoch before ("running").
+    kl_reduction: KL(P || Q) is the mean over the classes the client has, or the literal "sum" of Eq. 10.
+    """
+
+    lambda_: float = 1.0
+    partner: str = "rare"
+    delta_miss: float = 1e-3
+    flatten: bool = True
+    adjust: bool = True
+    score: bool = True
+    p_source: str = "clean"
+    kl_reduction: str = "mean"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.delta_miss <= 0:
+            raise ValueError(f"delta_miss of FedACD is {self.delta_miss}, but must be above 0: its logarithm is taken")
+        if self.p_source not in ("clean", "running"):
+            raise ValueError(f"p_source of FedACD is {self.p_source!r}; choose clean or running")
+        if self.kl_reduction not in ("mean", "sum"):
+            raise ValueError(f"kl_reduction of FedACD is {self.kl_reduction!r}; choose mean or sum")
+
+    def setup(self, context: "Context") -> FedAvg:
+        super().setup(context)
+        if self.outputs(1) != 1:
+            raise ValueError("FedACD needs one output per class; FedGPS has more, unless its surrogate is none")
+        self.running = self.p_source == "running" and (self.adjust or self.score)
+        return self
+
+    def begin_epoch(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> None:
+        super().begin_epoch(theta, shared, own, visit)
+        if self.adjust:
+            visit.notes["A"] = shift_matrix(self.matrix(theta, visit), visit.counts, self.delta_miss).to(theta.dtype)
+        if self.running:
+            classes = len(visit.counts)
+            visit.notes["sums"] = torch.zeros(classes, classes, dtype=torch.float64, device=theta.device)
+            visit.notes["weights"] = torch.zeros(classes, dtype=torch.float64, device=theta.device)
+
+    def matrix(self, theta: Tensor, visit: "Visit") -> Tensor:
+        """P of the client as it is now, float64 [C, C]."""
+        if "sums" in visit.notes:
+            # clamped to what divides nothing but zero: the weights of a class may all be a tiny rho
+            return visit.notes["sums"] / visit.notes["weights"].clamp(min=torch.finfo(torch.float64).tiny)[:, None]
+        return label_matrix(self.context, theta, visit)
+
+    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+        """L1 + lambda L2 (Eq. 7 to 9); of a mixed image both labels are true ones.
+
+        L2 is the base's loss of shifted logits, which is the cross-entropy unless FedACD is wrapped around a method.
+        """
+        labels = [(batch.rho, batch.y)]
+        if batch.partner is not None:
+            labels.append((1 - batch.rho, batch.partner))
+        # past Mixup's own hook: the shift differs between the two labels
+        losses = [
+            rho * super(Mixup, self).logit_loss(self.shifted(logits, y, batch), replace(batch, y=y, partner=None))
+            for rho, y in labels
+        ]
+        loss = self.lambda_ * torch.stack(losses).sum()
+        if self.running:
+            p = softmax(logits.detach().double(), 1)
+            for rho, y in labels:
+                batch.notes["sums"].index_add_(0, y, rho * p)
+                batch.notes["weights"].add_(torch.bincount(y, minlength=len(batch.counts)), alpha=rho)
+        return loss + flatness_loss(logits, batch.y, batch.partner) if self.flatten else loss
+
+    def shifted(self, logits: Tensor, y: Tensor, batch: "Batch") -> Tensor:
+        """The logits whose cross-entropy is L2 (Eq. 8), [B, C]."""
+        return logits + batch.notes["A"][y] if self.adjust else logits
+
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, visit)
+        if self.score:
+            kl = template_divergence(self.matrix(theta, visit), visit.counts, self.kl_reduction)
+            upload = upload | {"V": score(kl)}
+        return upload, own
+
+    def weight(self, p: float, upload: Upload) -> float:
+        """Eq. 11."""
+        return super().weight(p, upload) * (float(upload["V"]) if self.score else 1.0)
+
+
+@dataclass(kw_only=True)
+class FedACDBase(FedACD):
+    """FedACD with plain averaging (section 4.3)."""
+
+    score: bool = False
+
+
+def label_matrix(context: "Context", theta: Tensor, visit: "Visit") -> Tensor:
+    """P_ij, the mean softmax output for class j on the client's own images of class i; float64 [C, C].
+
+    The images are not augmented, the network is in evaluation mode. Rows of classes the client does not have are zero.
+    """
+    data, own = context.data, context.indices[visit.client]
+    sums = torch.zeros(len(visit.counts), len(visit.counts), dtype=torch.float64, device=theta.device)
+    with torch.no_grad():
+        for chosen in own.split(PASS):
+            x = normalise(data.train_images[chosen], data).to(theta.dtype)
+            logits = context.net(theta, x, buffers=visit.buffers)[:, : len(visit.counts)]  # FedGPS has further outputs
+            p = softmax(logits.double(), 1)
+            sums.index_add_(0, data.train_labels[chosen], p)
+    return sums / visit.counts.to(theta.device).clamp(min=1)[:, None]
+
+
+def shift_matrix(p: Tensor, counts: Tensor, delta_miss: float) -> Tensor:
+    """A_yi = log P_yi - log P_iy, and log delta_miss in the columns of classes with counts [C] zero.  [C, C]"""
+    log_p = p.clamp(min=EPSILON).log()
+    return (log_p - log_p.T).masked_fill((counts == 0)[None, :], math.log(delta_miss)).fill_diagonal_(0.0)
+
+
+def flatness_loss(logits: Tensor, y: Tensor, partner: Tensor | None = None) -> Tensor:
+    """L1 (Eq. 7): KL of the output to its copy that is flat over the wrong classes; mean over the batch, in nats.
+
+    It equals (1 - p_y) KL(r || uniform), with r [B, C - 1] the softmax over the wrong classes alone. logits: [B, C].
+    partner: int64 [B], second true labels, which are not flattened either.
+    """
+    true = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, y[:, None], True)
+    if partner is not None:
+        true = true.scatter(1, partner[:, None], True)
+    others = logits.masked_fill(true, MASKED).clamp(min=MASKED)  # FedLC around it masks classes with minus infinity
+    log_r = log_softmax(others, 1)
+    wrong = (~true).sum(1).clamp(min=1).to(logits.dtype)
+    divergence = wrong.log() + (log_r.exp() * log_r).sum(1)
+    return ((others.logsumexp(1) - logits.logsumexp(1)).exp() * divergence).mean()
+
+
+def template_divergence(p: Tensor, counts: Tensor, reduction: str = "mean") -> Tensor:
+    """KL(P || Q) in nats over the classes with counts [C] above 0 (Eq. 10); Q has 1 - 1e-5 on its diagonal, else equal.
+
+    p: float64 [C, C], non-negative.
+    """
+    classes, seen = len(p), (counts > 0).to(p.device)
+    p = p[seen] / p[seen].sum(1, keepdim=True)
+    q = torch.full((classes, classes), SLACK / (classes - 1), dtype=p.dtype, device=p.device)
+    q.fill_diagonal_(1 - SLACK)
+    rows = (torch.xlogy(p, p) - p * q[seen].log()).sum(1)
+    return rows.mean() if reduction == "mean" else rows.sum()
+
+
+def score(kl: Tensor) -> Tensor:
+    """V = sigmoid(1 / KL), in (0.5, 1]."""
+    return torch.sigmoid(1 / kl.clamp(min=1e-12))

@@ -1,0 +1,225 @@
+"""FedImpro: the layers above a cut also train on features drawn from Gaussians that all clients share.
+
+"FedImpro: Measuring and improving client update in federated learning", ICLR 2024, Algorithm 1, Eq. 5 to 7.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
+
+from paperlib.federated.streams import torch_rng
+from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.ingredients import use_preset
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch, Context, Visit
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "authors": {"schedule": "ramp", "joint_bn": True, "beta_m": "authors", "n_fake": "authors", "s_max": 0.1},
+    "paper": {"schedule": "constant", "joint_bn": False, "beta_m": 0.9, "n_fake": "batch", "s_max": float("inf")},
+}
+CHOICES = {
+    "schedule": ("ramp", "ramp_clipped", "constant"),
+    "spread": ("std", "var"),
+    "server_weights": ("uniform", "label_size"),
+}
+# First stage after the cut: after the second stage of a ResNet (its 9th convolution), after the convolutions of a VGG.
+CUTS = {"resnet18": 3, "resnet18_gn": 3, "resnet50": 3, "fedacd_resnet18": 3, "vgg9": 3, "vgg11": 5}
+STEP = 5_000  # the authors' step of a running mean over features of length D is min(1, D / 5000)
+
+
+@dataclass(kw_only=True)
+class FedImpro(FedAvg):
+    """Loss: cross-entropy of real images + w times that of features drawn from N(mu_y, s_y^2) at the cut (Eq. 5).
+
+    mu, s [C, D] are running statistics of the features per class (Eq. 6), averaged by the server (Eq. 7).
+
+    preset: "authors", what the authors' code runs and what produced the tables, or "paper", what the text says. It
+        decides every option that is None: schedule of w (over the rounds, from 0 to 1 in ``ramp`` local epochs and
+        further; clipped at 1; or constant 1), joint_bn (real and drawn features pass the upper layers together, so that
+        BatchNorm couples them; or one after the other, of which only the real ones enter the running statistics),
+        beta_m (momentum of the client's statistics; "authors": 1 - min(1, D / 5000), which is 0 at most cuts), n_fake
+        (drawn features per step: "authors", C (B // C + 1); "batch", B; or a number; 0 is FedAvg), s_max (bound on s).
+    cut: index or name of the first stage after the cut; None: after the second stage of a ResNet, after the
+        convolutions of a VGG, after the first stage of others. beta_g: momentum of the server's statistics.
+    noise: standard deviation of Gaussian noise that clients add to what they send. min_count: a class's statistics
+        follow a batch with at least so many samples of it. spread: what is averaged and sent, "std" or "var".
+    fixed_std: one s for every class and entry, instead of an estimate. server_weights: clients' statistics count
+        equally, or by their samples of the class, where those not sampled keep the old value ("label_size").
+    pooled: the server adds the variance of the clients' means to the mean of their variances.
+    """
+
+    preset: str = "authors"
+    cut: int | str | None = None
+    schedule: str | None = None
+    ramp: float = 500
+    joint_bn: bool | None = None
+    beta_m: float | str | None = None
+    beta_g: float = 0.0
+    noise: float = 0.0
+    n_fake: int | str | None = None
+    s_max: float | None = None
+    spread: str = "std"
+    fixed_std: float | None = None
+    min_count: int = 1
+    server_weights: str = "uniform"
+    pooled: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        use_preset(self, PRESETS, CHOICES)
+        if self.beta_m != "authors" and (isinstance(self.beta_m, str) or not 0 <= (self.beta_m or 0) <= 1):
+            raise ValueError(f"beta_m of FedImpro is {self.beta_m!r}; choose authors or a number from 0 to 1")
+        if not 0 <= self.beta_g <= 1:
+            raise ValueError(f"beta_g of FedImpro is {self.beta_g}, but must lie in [0, 1]")
+        if isinstance(self.n_fake, str) and self.n_fake not in ("authors", "batch"):
+            raise ValueError(f"n_fake of FedImpro is {self.n_fake!r}; choose authors, batch or a whole number")
+        if not self.ramp > 0:
+            raise ValueError(f"ramp of FedImpro is {self.ramp}, but must be above 0: the weight is divided by it")
+        for name in ("noise", "s_max", "n_fake", "fixed_std", "min_count"):
+            value = getattr(self, name)
+            if not (value is None or isinstance(value, str) or value >= 0):
+                raise ValueError(f"{name} of FedImpro is {value}, but must not be negative")
+
+    def setup(self, context: "Context") -> FedAvg:
+        super().setup(context)
+        data, e = context.data, context.experiment
+        self.classes = data.num_classes
+        self.first = self.net.index(self.cut if self.cut is not None else CUTS.get(self.net.name, 1))
+        if not 0 < self.first < len(self.net.stages):
+            raise ValueError(
+                f"cut of FedImpro is {self.first}, but {self.net.name} has cuts 1 to {len(self.net.stages) - 1}"
+            )
+        self.shape = self.net.output_shape(data.shape, self.first)
+        self.size = self.shape.numel()
+        self.momentum = 1 - min(1, self.size / STEP) if self.beta_m == "authors" else float(self.beta_m or 0)
+        counts = {"authors": self.classes * (e.batch_size // self.classes + 1), "batch": e.batch_size}
+        self.drawn = counts[self.n_fake] if isinstance(self.n_fake, str) else int(self.n_fake or 0)
+        return self
+
+    # -- statistics H = (mu, s), both [C, D]
+
+    def server_init(self, theta: Tensor) -> State:
+        state = super().server_init(theta)
+        if self.drawn == 0:
+            return state
+        generator = torch_rng(self.context.experiment.seed, "initial statistics")
+        mean = torch.rand(self.classes, self.size, generator=generator).to(theta)
+        s = self.fixed_std if self.fixed_std is not None else min(self.s_max or 0.0, 0.1)
+        return state | {"mu": mean, "s": torch.full_like(mean, s**2 if self.spread == "var" else s)}
+
+    def broadcast(self, server: State, theta: Tensor) -> State:
+        return super().broadcast(server, theta) | {name: server[name] for name in ("mu", "s") if name in server}
+
+    def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
+        visit.notes |= {name: shared[name].clone() for name in ("mu", "s") if name in shared}
+        return super().begin(theta, shared, own, visit)
+
+    def draw(self, batch: "Batch") -> tuple[Tensor, Tensor]:
+        """Features [n, D] from the client's Gaussians as they are now, and their labels [n], all classes in turn."""
+        y = torch.arange(self.drawn, device=batch.y.device) % self.classes
+        s = batch.notes["s"].sqrt() if self.spread == "var" else batch.notes["s"]
+        mu = batch.notes["mu"]
+        z = torch.randn(self.drawn, self.size, generator=batch.generator, device=mu.device).to(mu.dtype)
+        return torch.addcmul(mu[y], s[y], z), y
+
+    def follow(self, notes: State, h: Tensor, y: Tensor) -> None:
+        """Eq. 6: move the statistics of the classes in a batch towards those of its features h [B, D]."""
+        member = one_hot(y, self.classes).to(h.dtype)
+        n = member.sum(0)[:, None]
+        mean = member.T @ h / n.clamp(min=1)
+        square = member.T @ (h - mean[y]).square_() / (n - 1).clamp(min=1)
+        seen = n >= max(self.min_count, 1)
+        notes["mu"] = torch.where(seen, torch.lerp(mean, notes["mu"], self.momentum), notes["mu"])
+        if self.fixed_std is None:
+            spread = square if self.spread == "var" else square.sqrt_()
+            moved = torch.lerp(spread, notes["s"], self.momentum)
+            bound = (self.s_max or 0.0) ** (2 if self.spread == "var" else 1)
+            notes["s"] = torch.where(seen & (n > 1), moved, notes["s"]).clamp_(max=bound)  # one sample has no spread
+
+    # -- the local step
+
+    def loss(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+        if self.drawn == 0:
+            return super().loss(theta, batch, shared, own)
+        h_fake, y_fake = self.draw(batch)
+        h_fake = h_fake.view(-1, *self.shape)
+        options: dict[str, Any] = {"train": True, "generator": batch.generator}
+        h = self.net(theta, batch.x, stop=self.first, buffers=batch.buffers, **options)
+        if self.joint_bn:
+            logits = self.net(theta, torch.cat([h, h_fake]), start=self.first, buffers=batch.buffers, **options)
+            real, fake = self.logit_loss(logits[: len(h)], batch), cross_entropy(logits[len(h) :], y_fake)
+        else:
+            real = super().loss(theta, replace(batch, hidden=h, start=self.first), shared, own)
+            logits = self.net(theta, h_fake, start=self.first, buffers=batch.buffers.clone(), **options)
+            fake = cross_entropy(logits, y_fake)
+        self.follow(batch.notes, h.detach().flatten(1), batch.y)
+        return real + self.fake_weight(batch.round) * fake
+
+    def fake_weight(self, round: int) -> float:
+        """w in a round (from 1): local epochs gone by, over ``ramp``."""
+        if self.schedule == "constant":
+            return 1.0
+        w = (round - 1) * self.context.experiment.local_epochs / self.ramp
+        return min(w, 1.0) if self.schedule == "ramp_clipped" else w
+
+    # -- end of a round
+
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, visit)
+        if self.drawn:
+            for name in ("mu", "s"):
+                upload[name] = visit.notes[name]
+                if self.noise:
+                    draw = torch.randn(upload[name].shape, generator=visit.generator, device=theta.device)
+                    upload[name] = upload[name] + self.noise * draw.to(theta.dtype)
+            if self.server_weights == "label_size":
+                upload["counts"] = visit.counts
+        return upload, own
+
+    def aggregate(
+        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
+    ) -> tuple[Tensor, State]:
+        if self.drawn == 0:
+            return super().aggregate(server, theta, uploads)
+        mu, s, clients = server["mu"], server["s"], 0
+        # Sums of how far the clients are from the old values, so that a class that none of them has keeps its bits.
+        d_mu, d_s, d_variance = (torch.zeros_like(mu) for _ in range(3))
+
+        def noted() -> Iterator[tuple[float, int, Upload]]:
+            nonlocal clients
+            for p, client, upload in uploads:
+                weight, away = self.share(upload), upload["mu"] - mu
+                d_mu.addcmul_(weight, away)
+                d_s.addcmul_(weight, upload["s"] - s)
+                if self.pooled:
+                    d_variance.addcmul_(weight, self.variance(upload["s"]) - self.variance(s) + away.square())
+                clients += 1
+                yield p, client, upload
+
+        new, server = super().aggregate(server, theta, noted())
+        if self.server_weights == "uniform":
+            for total in (d_mu, d_s, d_variance):
+                total.div_(clients)
+        if self.pooled:
+            variance = (self.variance(s) + d_variance - d_mu.square()).clamp_(min=0)
+            d_s = (variance.sqrt_() if self.spread == "std" else variance) - s
+        if self.fixed_std is not None:
+            d_s.zero_()
+        step = 1 - self.beta_g
+        return new, server | {"mu": mu + step * d_mu, "s": (s + step * d_s).clamp_(min=0)}
+
+    def variance(self, s: Tensor) -> Tensor:
+        """What s is as a variance, [C, D]."""
+        return s.square() if self.spread == "std" else s
+
+    def share(self, upload: Upload) -> Tensor:
+        """Weight of a client's statistics per class, [C, 1]; what "label_size" leaves open to 1 is the old value's."""
+        if self.server_weights == "uniform":
+            return upload["mu"].new_ones(self.classes, 1)
+        total = self.context.counts.sum(0).clamp(min=1)
+        return (upload["counts"].to(upload["mu"]) / total)[:, None]

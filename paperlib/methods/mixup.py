@@ -1,0 +1,57 @@
+"""Input mixup: clients train on mixtures of two images.
+
+Zhang et al. 2018, "mixup: Beyond empirical risk minimization"; in FedACD (section 3 and Table 5) within a mini-batch.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from paperlib.methods.base import FedAvg, State
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch
+
+
+@dataclass(kw_only=True)
+class Mixup(FedAvg):
+    """Images become rho x_a + (1 - rho) x_b, their loss rho l(y_a) + (1 - rho) l(y_b); rho ~ Beta once per batch.
+
+    mixup: both parameters of the Beta distribution; 0 mixes nothing. partner: b is drawn by a permutation of the batch
+        ("permutation"), or with replacement and odds 1 / (samples the client has of b's class) ("rare").
+    """
+
+    mixup: float = 1.0
+    partner: str = "permutation"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.mixup < math.inf:
+            raise ValueError(
+                f"mixup is {self.mixup}, but a parameter of a Beta distribution must be above 0 and finite, or 0: off"
+            )
+        if self.partner not in ("permutation", "rare"):
+            raise ValueError(f"partner is {self.partner!r}; choose permutation or rare")
+
+    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+        return super().gradient(theta, self.mixed(batch) if self.mixup else batch, shared, own)
+
+    def mixed(self, batch: "Batch") -> "Batch":
+        """The batch with every image mixed with one of the same batch."""
+        rho, size = float(batch.stream.beta(self.mixup, self.mixup)), len(batch.y)
+        if self.partner == "rare":
+            odds = 1 / batch.counts[batch.y].clamp(min=1).float()
+            b = torch.multinomial(odds, size, replacement=True, generator=batch.generator)
+        else:
+            b = torch.randperm(size, generator=batch.generator, device=batch.x.device)
+        return replace(batch, x=torch.lerp(batch.x[b], batch.x, rho), partner=batch.y[b], rho=rho)
+
+    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+        loss = super().logit_loss(logits, batch)
+        if batch.partner is None:
+            return loss
+        other = super().logit_loss(logits, replace(batch, y=batch.partner, partner=None))
+        return batch.rho * loss + (1 - batch.rho) * other
