@@ -1,4 +1,4 @@
-"""Quantities of an accuracy curve: smoothing, readout, fluctuation, rounds to a target."""
+"""Quantities of an accuracy curve: smoothing, readout, fluctuation, rounds to a target, speed-up."""
 
 from collections.abc import Callable
 
@@ -35,8 +35,19 @@ DIFFERENCES: dict[str, Callable[[Curve], float]] = {
 def rounds_to_target(history: pd.DataFrame, target: float, window: int = 10) -> int | None:
     """First round whose smoothed accuracy reaches ``target`` percent; None if no round does.
 
-    Only whole windows count, so that a lucky first round is not taken for convergence.
+    Only whole windows count, so that a lucky first round is not taken for convergence. ``window=1`` reads the raw
+    curve (FedGPS, Table 1; FedImpro, Table 2).
     """
     smoothed = smooth(history.test_accuracy.to_numpy(), window)
     reached = np.flatnonzero((smoothed >= target) & (np.arange(len(smoothed)) >= min(window, len(smoothed)) - 1))
     return int(history["round"].iloc[reached[0]]) if len(reached) else None
+
+
+def target_of(accuracy: Curve) -> int:
+    """Best value of FedAvg's curve [T], in whole percent, rounded down: what the others have to reach (FedGPS)."""
+    return int(np.max(accuracy))
+
+
+def speed_up(fedavg: int | None, rounds: int | None) -> float | None:
+    """How many times fewer rounds than FedAvg a method needs, to one decimal; None where a target is not reached."""
+    return None if fedavg is None or rounds is None else round(fedavg / rounds, 1)

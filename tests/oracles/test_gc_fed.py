@@ -19,9 +19,9 @@ from paperlib.federated.simulator import play_round, prepare
 from paperlib.federated.workers import worker_pool
 from paperlib.methods import GlobalGC, LocalGC, build
 from paperlib.methods.gc import GCFed
-from paperlib.metrics import theory
 from paperlib.metrics.cka import linear_cka
 from paperlib.metrics.curves import DIFFERENCES, differences, last_mean, rounds_to_target, smooth
+from paperlib.metrics.theory import gc_fed as theory
 from paperlib.networks import Network
 from paperlib.networks import build as build_network
 from paperlib.networks.layers import kaiming_fan_in

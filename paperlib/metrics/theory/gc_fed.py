@@ -4,12 +4,17 @@ w, w* (``optimum``) and the gradients are one column of a weight matrix, [m], fl
 equally likely values of the random gradient G, with mean G_bar. e = (1, ..., 1) / sqrt(m), P = I - ee', lr is eta.
 """
 
-import operator
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
+
+from paperlib import plots
+from paperlib.metrics.theory.drawing import draw, over_range, shade
+from paperlib.metrics.theory.statements import Statement, check
 
 
 def along_ones(g: Tensor) -> Tensor:
@@ -84,21 +89,10 @@ def subset_variance(clients: int, sampled: int) -> float:
 
 def theorem_3_check() -> pd.DataFrame:
     """Both sides of the statements on examples that fit on a line; columns: statement, left, relation, right, holds."""
-    rows = [(*row, bool(RELATIONS[row[2]](row[1], row[3]))) for row in _statements()]
-    return pd.DataFrame(rows, columns=["statement", "left", "relation", "right", "holds"])
+    return check(_statements())
 
 
-RELATIONS = {
-    "=": lambda left, right: abs(left - right) < 1e-12,
-    "≠": lambda left, right: abs(left - right) > 1e-12,
-    "<": operator.lt,
-    "≤": operator.le,
-    ">": operator.gt,
-}
-
-
-def _statements() -> Iterator[tuple[str, float, str, float]]:
-    """(statement, left side, relation, right side)"""
+def _statements() -> Iterator[Statement]:
     lr, samples = 0.1, _vector([[1, 3], [3, -1]])
 
     w, optimum = _vector([0.5, -0.5]), _vector([1, -1])
@@ -126,6 +120,44 @@ def _statements() -> Iterator[tuple[str, float, str, float]]:
     excess, bound = loss(project(optimum)), residual_bound(optimum, float(curvature.max()))
     yield "Eq. 15: excess loss of P w* is within the bound", excess, "≤", bound
     yield "P w* is not the minimizer on the hyperplane", excess, ">", loss(_vector([t, -t]))
+
+
+def theorem_3_figure() -> tuple[Figure, pd.DataFrame]:
+    """Expected `advantage` of the check's example against the step size, and against the direction of w - w*.
+
+    w* lies on the hyperplane, w - w* has a fixed length and an angle to e: 90 degrees is the theorem's case e'w = 0.
+    Returns the figure and its data: panel, x, line, value.
+    """
+    samples, length = _vector([[1, 3], [3, -1]]), 0.5**0.5
+    ones, across = _vector([1, 1]) / 2**0.5, _vector([-1, 1]) / 2**0.5
+
+    def gain(degrees: float, lr: float) -> float:
+        """With w* = 0, which is on the hyperplane."""
+        w = length * (np.cos(np.radians(degrees)) * ones + np.sin(np.radians(degrees)) * across)
+        return float(advantage(w, torch.zeros_like(w), samples, lr).mean())
+
+    steps, angles = np.linspace(0, 0.3, 61), np.linspace(0, 180, 181)
+    terms = [theorem_3(samples, lr) for lr in steps]
+    by_step = {f"{angle}°": [gain(angle, lr) for lr in steps] for angle in (90, 80, 100)}
+    by_step["Theorem 3 as printed"] = [mean + 2 * variance for mean, variance in terms]
+    by_angle = {
+        "exact": [gain(angle, 0.1) for angle in angles],
+        "Theorem 3": sum(theorem_3(samples, 0.1)),
+        "Theorem 3 as printed": theorem_3(samples, 0.1)[0] + 2 * theorem_3(samples, 0.1)[1],
+    }
+    left = over_range("three directions of w - w*", steps, by_step)
+    right = over_range("step size 0.1", angles, by_angle)
+    with plots.style():
+        figure, (first, second) = plots.panels(2, 2, (3.8, 2.8))
+        draw(first, left, "step size η", "expected advantage of GC-Fed")
+        draw(second, right, "angle of w - w* to e (degrees)", "expected advantage of GC-Fed")
+        second.set_xticks(range(0, 181, 45))
+        shade(second, angles, np.array(by_angle["exact"]) < 0, "FedAvg ends closer")
+        for ax in (first, second):
+            ax.axhline(0, color="0.3", linewidth=0.8)
+        first.legend(title="angle of w - w* to e", title_fontsize=8)
+        second.legend()
+    return figure, pd.concat([left, right], ignore_index=True)
 
 
 def _vector(values: list) -> Tensor:
