@@ -93,6 +93,25 @@ def spread(ax: Axes, data: pd.DataFrame, x: str, group: str) -> None:
     ax.set_ylabel("test accuracy (%)")
 
 
+def lines(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, window: int = 1) -> None:
+    """Mean over the seeds of y against x, a line per ``group``; with a window over x, the raw mean stands behind it."""
+    for number, (name, part) in enumerate(data.groupby(group, sort=False)):
+        mean = part.groupby(x)[y].mean()
+        known = str(name) in ORDER
+        colour, line = look_of(str(name)) if known else (COLOURS[number % 10], LINES[number // 10 % 4])
+        if window > 1:
+            ax.plot(mean.index, mean, line, color=colour, alpha=0.25, linewidth=0.7)
+        ax.plot(mean.index, smooth(mean.to_numpy(), window), line, color=colour, label=str(name), linewidth=1.4)
+
+
+def bars(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str) -> None:
+    """A group of bars per value of x, a bar per ``group``."""
+    table = data.pivot(index=x, columns=group, values=y)[list(data[group].unique())]
+    table.plot.bar(ax=ax, color=list(COLOURS), width=0.8, rot=0, legend=False)
+    ax.axhline(0, color="0.3", linewidth=0.8)
+    ax.set_xlabel(x)
+
+
 def partition(counts: Tensor, kind: str = "heatmap", ax: Axes | None = None) -> Axes:
     """Samples per client and class, int64 [clients, C], as a "heatmap" (darker is more) or "bubbles" (area).
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from paperlib.experiment import Experiment
-from paperlib.papers import gc_fed_report
+from paperlib.papers import fedacd, fedgps, fedimpro, gc_fed_report
 from paperlib.papers.gathering import collect, finished
 from paperlib.papers.report import FigureSpec, ResultFigure, TableSpec, build_table, caption
 from paperlib.papers.scales import at_scale, check_scale
@@ -12,8 +12,18 @@ from paperlib.papers.values import TITLES
 from paperlib.paths import figures as figures_folder
 from paperlib.tables import ResultTable
 
-TABLES: dict[str, dict[str, TableSpec]] = {"gc_fed": gc_fed_report.TABLES}
-FIGURES: dict[str, dict[str, FigureSpec]] = {"gc_fed": gc_fed_report.FIGURES}
+TABLES: dict[str, dict[str, TableSpec]] = {
+    "fedgps": fedgps.TABLES,
+    "fedacd": fedacd.TABLES,
+    "gc_fed": gc_fed_report.TABLES,
+    "fedimpro": fedimpro.TABLES,
+}
+FIGURES: dict[str, dict[str, FigureSpec]] = {
+    "fedgps": fedgps.FIGURES,
+    "fedacd": {},
+    "gc_fed": gc_fed_report.FIGURES,
+    "fedimpro": fedimpro.FIGURES,
+}
 
 Spec = TypeVar("Spec", TableSpec, FigureSpec)
 
@@ -83,7 +93,8 @@ def experiments(paper: str, name: str, *, scale: str = "smoke", seeds: int = 3) 
     if name in _of(FIGURES, paper):
         at_paper = FIGURES[paper][name].experiments(seeds)
     else:
-        at_paper = [e for cell in _find(TABLES, paper, name, "table or figure").cells(seeds) for e in cell.experiments]
+        cells = _find(TABLES, paper, name, "table or figure").cells(seeds)
+        at_paper = [e for cell in cells for e in (*cell.experiments, *cell.baseline)]
     return list(dict.fromkeys(at_scale(e, scale) for e in at_paper))
 
 

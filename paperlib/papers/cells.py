@@ -13,15 +13,17 @@ from paperlib.experiment import Experiment
 from paperlib.metrics.curves import DIFFERENCES, last_mean, rounds_to_target
 from paperlib.store import Run
 
-# metric in the CSV -> our value from one run, in the same unit; None where a run has no such value
-Reading = Callable[[Run], float | None]
+# our value from one run, in the printed unit, and from the baseline's run beside it where the quantity needs one;
+# None where a run has no such value
+Reading = Callable[[Run, Run | None], float | None]
 
 
 @dataclass(frozen=True)
 class Cell:
     """key: column -> value, the place in a table. printed, printed_std: None where the paper prints no number.
 
-    experiments: one per seed; empty for a method that is not implemented yet.
+    experiments: one per seed; empty for a method that is not implemented yet. baseline: the runs that a relative
+    quantity is relative to, one per seed.
     """
 
     key: dict[str, object]
@@ -30,6 +32,7 @@ class Cell:
     printed_std: float | None
     note: str
     experiments: tuple[Experiment, ...]
+    baseline: tuple[Experiment, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,16 +45,45 @@ class Value:
     seeds: int = 0
 
 
-def reading(metric: str, setting: dict[str, str]) -> Reading:
-    """How a metric of the CSVs is read off a run; raises ValueError for one that is not a quantity of single runs."""
-    if metric == "test_accuracy":  # GC-Fed's readout is only given for Table 6: mean of the last ten rounds
-        return lambda run: last_mean(run.history.test_accuracy.to_numpy(), 10)
+def reading(metric: str, setting: dict[str, str], scale: str) -> Reading:
+    """How a metric is read off a run; raises ValueError for one that is not a quantity of single runs."""
+    if metric in (
+        "test_accuracy",
+        "last10_accuracy",
+    ):  # GC-Fed's readout is only given for Table 6: the last ten rounds
+        return lambda run, _: last_mean(run.history.test_accuracy.to_numpy(), 10)
+    if metric in ("best_accuracy", "final_accuracy"):
+        return lambda run, _: run.summary[metric]
+    if metric in MEASURED:
+        return lambda run, _: float(run.history[metric].iloc[-1])
     if metric in DIFFERENCES:
-        return lambda run: DIFFERENCES[metric](run.history.test_accuracy.to_numpy())
+        return lambda run, _: DIFFERENCES[metric](run.history.test_accuracy.to_numpy())
     if metric == "rounds_to_target":
-        target = float(setting["target"])
-        return lambda run: rounds_to_target(run.history, target)
+        return lambda run, baseline: rounds_to_target(run.history, goal(setting, scale, baseline), window=1)
+    if metric == "speedup":
+
+        def speedup(run: Run, baseline: Run | None) -> float | None:
+            assert baseline is not None
+            target = goal(setting, scale, baseline)
+            rounds = [rounds_to_target(r.history, target, window=1) for r in (baseline, run)]
+            return None if None in rounds else rounds[0] / rounds[1]  # type: ignore[operator]
+
+        return speedup
     raise ValueError(f"no reading is known for the metric {metric!r}")
+
+
+MEASURED = ("client_accuracy", "adaptability_risk", "local_accuracy", "template_kl", "weight_divergence")
+
+
+def goal(setting: dict[str, str], scale: str, baseline: Run | None) -> float:
+    """The accuracy in percent to be reached: the printed one, or below scale paper FedAvg's best, rounded down.
+
+    That is also how the papers choose theirs.
+    """
+    if scale == "paper" and "target" in setting:
+        return float(setting["target"])
+    assert baseline is not None
+    return float(np.floor(baseline.summary["best_accuracy"]))
 
 
 def failed(run: Run, scale: str) -> bool:
@@ -73,8 +105,14 @@ def value(cell: Cell, runs: dict[Experiment, Run], scale: str) -> Value:
         return Value(None, None, "not run")
     if any(failed(run, scale) for run in done):
         return Value(None, None, "failed", len(done))
-    read = reading(cell.metric, {k: str(v) for k, v in cell.key.items()})
-    values = [v for run in done if (v := read(run)) is not None]
+    read = reading(cell.metric, {k: str(v) for k, v in cell.key.items()}, scale)
+    beside: list[Run | None] = [None] * len(cell.experiments)
+    if cell.baseline:
+        beside = [runs.get(e) for e in cell.baseline]
+        if any(run is None for e, run in zip(cell.experiments, beside, strict=True) if e in runs):
+            return Value(None, None, "not run")
+    pairs = [(runs[e], other) for e, other in zip(cell.experiments, beside, strict=True) if e in runs]
+    values = [v for run, other in pairs if (v := read(run, other)) is not None]
     status = f"{len(done)} of {len(cell.experiments)} seeds"
     if len(values) < len(done):
         return Value(None, None, "not reached", len(done))

@@ -9,6 +9,7 @@ from typing import Any
 
 from paperlib.experiment import Experiment
 from paperlib.methods import REGISTRY
+from paperlib.papers.grid import parse
 
 COMMON: dict[str, Any] = {
     "partition": "dirichlet_capped", "batch_size": 50, "last_batch": "pad", "augment": True, "lr": 0.01,
@@ -73,8 +74,3 @@ def experiment(row: Mapping[str, Any], seed: int) -> Experiment | None:
         partition_seed=seed,
         **COMMON,
     )
-
-
-def parse(setting: str) -> dict[str, str]:
-    """The CSV's ``a=1;b=2`` as a dict."""
-    return dict(part.split("=", 1) for part in setting.split(";") if "=" in part)

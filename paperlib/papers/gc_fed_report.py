@@ -1,6 +1,6 @@
 """GC-Fed: its tables and figures, from printed rows to cells and drawings."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pandas as pd
@@ -12,50 +12,21 @@ from paperlib.data.datasets import DATASETS
 from paperlib.data.partitions import partition
 from paperlib.experiment import Experiment
 from paperlib.metrics.curves import last_mean, rounds_to_target, smooth
+from paperlib.papers import grid
 from paperlib.papers.cells import Cell, failed
 from paperlib.papers.gathering import Runs
-from paperlib.papers.gc_fed import METHODS, OWN, experiment, parse
+from paperlib.papers.gc_fed import METHODS, OWN, experiment
+from paperlib.papers.grid import TITLES, Row, parse
 from paperlib.papers.report import FigureSpec, TableSpec
 from paperlib.papers.scales import at_scale
-from paperlib.papers.values import printed_table
-
-Row = Mapping[str, Any]
-TITLES = {
-    "mnist": "MNIST",
-    "emnist": "EMNIST",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "tinyimagenet": "TinyImageNet",
-}
-
-
-def rows(name: str, metrics: Iterable[str]) -> list[dict[str, Any]]:
-    """The printed numbers of a table that single runs can reproduce; nothing is left out but other metrics."""
-    table = printed_table("gc_fed", name)
-    chosen = table[table.metric.isin(list(metrics)) & table.method.isin(METHODS)]
-    records = chosen.astype(object).where(chosen.notna(), None).to_dict("records")
-    return [{str(key): value for key, value in record.items()} for record in records]
 
 
 def cells(
     name: str, column: Callable[[Row], str], row: Callable[[Row], str] | None = None, *metrics: str
 ) -> Callable[[int], list[Cell]]:
     """The cells of a printed table, by number of seeds."""
-
-    def by_seeds(seeds: int) -> list[Cell]:
-        made = []
-        for printed in rows(name, metrics or ("test_accuracy",)):
-            runs = [experiment(printed, seed) for seed in range(seeds)]
-            key = {"row": row(printed) if row else printed["method"], "column": column(printed)}
-            made.append(
-                Cell(
-                    key | parse(printed["setting"]), printed["metric"], printed["value"], printed["std"],
-                    printed["note"], tuple(e for e in runs if e is not None),
-                )
-            )  # fmt: skip
-        return made
-
-    return by_seeds
+    printed = grid.rows("gc_fed", name, metrics or ("test_accuracy",), METHODS)
+    return grid.cells(printed, experiment, column, row)
 
 
 def setting(row: Row) -> str:
@@ -208,6 +179,45 @@ def _panel_title(dataset: str, model: str, clients: int) -> str:
     return f"{TITLES[dataset]}, {model}, 5 of {clients}"
 
 
+SIMILARITY = ("FedAvg, iid", "FedAvg", "LocalGC", "GC-Fed")
+
+
+def similarity_experiments(seeds: int) -> list[Experiment]:
+    """First seed only; the paper does not state alpha."""
+    made = []
+    for name in SIMILARITY:
+        (e,) = _experiments([(DYNAMICS, name.removesuffix(", iid"))], 1)
+        iid: dict[str, Any] = {"partition": "iid", "alpha": None} if name.endswith("iid") else {}
+        made.append(e.replace(measure=("cka",), **iid))
+    return made
+
+
+def similarity(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
+    """Figure 7: mean over the sampled clients, per layer; moving average over ten rounds."""
+    data = []
+    for name, e in zip(SIMILARITY, similarity_experiments(seeds), strict=True):
+        run = runs.get(at_scale(e, scale))
+        if run is not None:
+            layers = [c for c in run.history.columns if c.startswith("cka/")]
+            long = run.history.melt("round", layers, var_name="layer", value_name="cka")
+            data.append(long.assign(method=name, layer=long.layer.str.removeprefix("cka/")))
+    table = _concat(data, ["round", "layer", "cka", "method"])
+    layers = list(table.layer.unique()) or ["conv1", "conv2", "fc1", "classifier"]
+    with plots.style():
+        figure, axes = plots.panels(len(layers), 2, (3.2, 2.2))
+        for ax, layer in zip(axes, layers, strict=True):
+            ax.set_title(layer)
+            if not len(table):
+                plots.not_run(ax)
+                continue
+            plots.lines(ax, table[table.layer == layer], "round", "cka", "method", window=10)
+            ax.set_xlabel("round")
+        if len(table):
+            axes[0].set_ylabel("CKA")
+            axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return figure, table
+
+
 def border_experiments(seeds: int) -> list[Experiment]:
     made = []
     for base in _experiments([(BORDER, "GC-Fed"), (BORDER, "LocalGC")], seeds):
@@ -312,6 +322,10 @@ FIGURES = {
             seeds,
         ),
         training_dynamics,
+    ),
+    "F7": FigureSpec(
+        "Similarity (linear CKA) of local models and the global model by layer, CIFAR-10, 5 of 200 clients, α = 0.05",
+        "4.2.6", "cka", similarity_experiments, similarity,
     ),
     "F9": FigureSpec("Accuracy by the border λ", "4.3.2", "layer_border", border_experiments, border),
     "F10": FigureSpec(

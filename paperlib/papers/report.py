@@ -31,7 +31,7 @@ class TableSpec:
     notebook: str
     cells: Callable[[int], list[Cell]]
     rows: str = "method"
-    lower_is_better: tuple[str, ...] = ()  # columns in which the smallest value is the best
+    lower_is_better: tuple[str, ...] | bool = ()  # columns in which the smallest value is the best; True: all
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def build_table(paper: str, name: str, spec: TableSpec, runs: Runs, scale: str, 
     }
     table = ResultTable(data, index=pd.Index(rows, name=spec.rows))
     experiments = [e for cell in cells for e in cell.experiments]
-    table.lower_is_better = spec.lower_is_better
+    table.lower_is_better = tuple(columns) if spec.lower_is_better is True else spec.lower_is_better or ()
     table.title = f"{name}. {spec.title}"
     table.caption = caption(experiments, runs, scale)
     table.path = figures_folder() / scale / paper / name
@@ -117,7 +117,7 @@ def scaled(cell: Cell, scale: str) -> Cell:
     """The cell with its experiments as they are run at a scale."""
     return Cell(
         cell.key, cell.metric, cell.printed, cell.printed_std, cell.note,
-        tuple(at_scale(e, scale) for e in cell.experiments),
+        tuple(at_scale(e, scale) for e in cell.experiments), tuple(at_scale(e, scale) for e in cell.baseline),
     )  # fmt: skip
 
 

@@ -3,6 +3,8 @@
 Stated here and nowhere else; `rules` is shown under every table.
 """
 
+from typing import Any
+
 from paperlib.data.datasets import DATASETS, available
 from paperlib.experiment import Experiment
 
@@ -13,11 +15,15 @@ RULES = {
         "nothing else."
     ),
     "small": (
-        "every client keeps a fifth of its samples, 2,000 test images, quarter-width network, a tenth of the rounds "
-        "(at least 40); all else as printed. Comparable is the order of the methods."
+        "every client keeps a fifth of its samples, 2,000 test images, a tenth of the rounds (at least 40), the "
+        "papers' small networks at a quarter of their width and the quarter-width CNN for all larger ones; all else as "
+        "printed. Comparable is the order of the methods."
     ),
     "paper": "exactly as printed.",
 }
+SMALL_NETWORKS = ("mlp", "cnn", "fedacd_cnn")
+# First stage after the cut, in a ResNet and in the CNN: after convolution 5 or 9, 13, and 17.
+CUTS = {2: 1, 3: 1, 4: 2, 5: 3}
 # At scale small, a data set that is not at hand is replaced; at scale paper nothing is.
 STAND_INS = {
     "svhn": "fmnist",
@@ -31,22 +37,41 @@ def at_scale(experiment: Experiment, scale: str) -> Experiment:
     """The experiment of a paper, as it is run at a scale. Raises ValueError for an unknown scale."""
     e = experiment
     if scale == "smoke":
-        network = {"model": "mlp", "width": 0.25} if e.model == "mlp" else {"model": "cnn", "width": 0.125}
+        mlp = e.model == "mlp"
+        network: dict[str, Any] = {"model": "mlp", "width": 0.25} if mlp else {"model": "cnn", "width": 0.125}
         epochs = -(-e.local_epochs // 3)
         clients = {"clients": 20, "sampled": min(e.sampled, 20), "min_samples": 1}
-        return e.replace(dataset="digits", rounds=15, local_epochs=epochs, **clients, **network)
+        options = resized(e, network["model"], 15 * epochs)
+        return e.replace(dataset="digits", rounds=15, local_epochs=epochs, method_options=options, **clients, **network)
     if scale == "small":
+        rounds, model = max(40, e.rounds // 10), e.model if e.model in SMALL_NETWORKS else "cnn"
         return e.replace(
             dataset=stand_in(e.dataset),
+            model=model,
+            method_options=resized(e, model, rounds * e.local_epochs),
             sample_share=0.2,
             test_size=2_000,
             width=0.25,
-            rounds=max(40, e.rounds // 10),
+            rounds=rounds,
             # A smaller stand-in may be unable to give every client the printed minimum.
             min_samples=1 if stand_in(e.dataset) != e.dataset else e.min_samples,
         )
     check_scale(scale)
     return e
+
+
+def resized(e: Experiment, model: str, epochs: int) -> dict[str, Any]:
+    """Method options that refer to the network or to the length of a run, as they are with another ``model``.
+
+    epochs: local epochs of the whole run. FedImpro's cut moves to the CNN's corresponding stage, and the weight of its
+    drawn features rises over the same share of the run.
+    """
+    options = dict(e.method_options)
+    if e.method == "fedimpro":
+        if model != e.model and options.get("cut") is not None:
+            options["cut"] = CUTS[options["cut"]]
+        options["ramp"] = options.get("ramp", 500) * epochs / (e.rounds * e.local_epochs)
+    return options
 
 
 def stand_in(dataset: str) -> str:

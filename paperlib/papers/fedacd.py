@@ -1,0 +1,157 @@
+"""FedACD: the settings of its tables, and how they are read.
+
+Common to all: SGD with lr 0.01 x 0.99 per round, momentum 0.9, batches of 64, five local epochs, crop and flip,
+gradients clipped to norm 10, capped Dirichlet partition with at least ten samples per client, uniform averaging. The
+paper leaves schedule, clipping, augmentation and partition details open; they are those of FedNH's public code, which
+has the same protocol. A run's seed is also the seed of its partition.
+"""
+
+from typing import Any
+
+from paperlib.experiment import Experiment
+from paperlib.methods import REGISTRY
+from paperlib.papers.cells import Cell
+from paperlib.papers.grid import TITLES, Row, cells, parse, rows, runs_of
+from paperlib.papers.report import TableSpec
+
+COMMON: dict[str, Any] = {
+    "partition": "dirichlet_capped", "min_samples": 10, "batch_size": 64, "augment": True, "lr": 0.01, "lr_decay": 0.99,
+    "momentum": 0.9, "clip": 10.0, "weighting": "uniform", "measure": ("adaptability",),
+}  # fmt: skip
+MODELS = {"cnn": "fedacd_cnn", "resnet18": "fedacd_resnet18"}
+WEIGHT_DECAY = {"tinyimagenet": 1e-3}
+
+# Name in the paper -> method and options there. The paper gives none for its baselines: those of public code.
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "FedAvg": ("fedavg", {}),
+    "FedProx": ("fedprox", {"mu": 0.01}),
+    "FedNova": ("fednova", {}),
+    "FedLC": ("fedlc", {"tau": 1.0}),
+    "FedDecorr": ("feddecorr", {"beta": 0.1}),
+    "FedNTD": ("fedntd", {"tau": 3.0, "beta": 1.0}),
+    "FedROD": ("fedrod", {}),
+    "CReFF": ("creff", {}),
+    "FedNH": ("fednh", {}),
+    "FedACD": ("fedacd", {}),
+    "FedACD-base": ("fedacd_base", {}),
+}
+
+
+def experiment(row: Row, seed: int) -> Experiment | None:
+    """The run behind a printed number, at the paper's scale; None if its method is not implemented."""
+    method, options = METHODS[row["method"]]
+    if method not in REGISTRY:
+        return None
+    options, setting = dict(options), parse(row["setting"])
+    if "lambda" in setting:
+        options["lambda_"] = float(setting["lambda"])
+    if "mixup" in setting:  # Table 5; elsewhere FedACD mixes and the others do not
+        if method == "fedacd":
+            options["mixup"] = float(setting["mixup"])
+        elif setting["mixup"] == "1":
+            options, method = (options | {"base": method} if method != "fedavg" else options), "mixup"
+    return Experiment(
+        dataset=row["dataset"],
+        model=MODELS[row["model"]],
+        alpha=float(row["alpha"]),
+        clients=int(row["clients"]),
+        sampled=int(row["sampled"]),
+        rounds=int(row["rounds"]),
+        local_epochs=int(row["local_epochs"]),
+        weight_decay=WEIGHT_DECAY.get(row["dataset"], 1e-5),
+        method=method,
+        method_options=options,
+        seed=seed,
+        partition_seed=seed,
+        **COMMON,
+    )
+
+
+def column(row: Row) -> str:
+    return f"{TITLES[row['dataset']]} β={row['alpha']:g}"
+
+
+def mixed(row: Row) -> str:
+    return f"{row['method']} {'w/' if parse(row['setting'])['mixup'] == '1' else 'w/o'} mixup"
+
+
+def table(name: str, read: str, metric: str = "test_accuracy", **place: Any) -> Any:
+    printed = rows("fedacd", name, (metric,), METHODS)
+    return cells(printed, experiment, **({"column": column} | place), read={metric: read})
+
+
+# The methods of all five papers, in one protocol: FedACD's, with 5 of 10 clients.
+TOGETHER: dict[str, tuple[str, dict[str, Any]]] = {
+    "FedAvg": ("fedavg", {}),
+    "FedNTD": ("fedntd", {"tau": 3.0, "beta": 1.0}),
+    "GC-Fed": ("gc_fed", {}),
+    "FedImpro": ("fedimpro", {"schedule": "constant"}),
+    "FedGPS": ("fedgps", {}),
+    "FedACD": ("fedacd", {}),
+}
+
+
+def together(read: str, lower: bool = False) -> Any:
+    """Cells of the comparison in one protocol, which no paper prints."""
+
+    def make(row: Row, seed: int) -> Experiment | None:
+        base = experiment({**row, "method": "FedAvg"}, seed)
+        assert base is not None
+        method, options = TOGETHER[row["method"]]
+        return base.replace(method=method, method_options=options)
+
+    def by_seeds(seeds: int) -> list[Cell]:
+        made = []
+        for alpha in (0.1, 0.05):
+            for method in TOGETHER:
+                row = {
+                    "dataset": "cifar10", "model": "cnn", "alpha": alpha, "clients": 10, "sampled": 5, "rounds": 200,
+                    "local_epochs": 5, "setting": "", "method": method,
+                }  # fmt: skip
+                key: dict[str, object] = {"row": method, "column": column(row)}
+                made.append(Cell(key, read, None, None, "", tuple(runs_of(make, row, seeds))))
+        return made
+
+    return by_seeds
+
+
+def by_lambda(row: Row) -> str:
+    return f"λ={parse(row['setting'])['lambda']}"
+
+
+TABLES = {
+    "T1": TableSpec(
+        "Test accuracy (%) of the global model on the balanced test set", "4.2", "comparison",
+        table("T1", "final_accuracy"),
+    ),
+    "T2": TableSpec(
+        "Test accuracy (%) of the global model on test sets with the clients' label shares", "4.2", "comparison",
+        table("T2", "client_accuracy"),
+    ),
+    "T3": TableSpec(
+        "Adaptability risk of the local models", "4.2", "comparison", table("T3", "adaptability_risk", "risk"),
+        lower_is_better=True,
+    ),
+    "E1": TableSpec(
+        "Test accuracy (%) of the five papers' methods in this protocol, 5 of 10 clients (our addition)",
+        "4.2", "comparison", together("final_accuracy"),
+    ),
+    "E2": TableSpec(
+        "Adaptability risk of the five papers' methods in this protocol, 5 of 10 clients (our addition)",
+        "4.2", "comparison", together("adaptability_risk"), lower_is_better=True,
+    ),
+    "T5": TableSpec(
+        "Test accuracy (%) with and without input mixup", "4.3", "ablation",
+        table("T5", "final_accuracy", row=mixed), rows="method",
+    ),
+    "T7": TableSpec(
+        "Test accuracy (%) by λ, the weight of L2", "4.3", "ablation", table("T7", "final_accuracy", column=by_lambda)
+    ),
+    "T8": TableSpec(
+        "Test accuracy (%) with V and with uniform weights", "4.3", "ablation", table("T8", "final_accuracy")
+    ),
+    "T9": TableSpec(
+        "KL of the local matrices P to the template Q (nats)", "4.3", "ablation",
+        table("T9", "template_kl", "kl_to_template"), lower_is_better=True,
+    ),
+}  # fmt: skip

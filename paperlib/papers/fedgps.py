@@ -1,0 +1,220 @@
+"""FedGPS: the settings of its tables and figures, and how they are read.
+
+Common to all: SGD with lr 0.01, momentum 0.9 whose buffers clients keep, weight decay 1e-5, batches of 64, capped
+Dirichlet partition with at least ten samples per client, uniform averaging. A scenario is a partition: scenario s has
+partition seed s - 1 (the authors' seeds are not published), and a run's seed is everything else. Accuracy is the best
+over all rounds; the target of a scenario is FedAvg's best, rounded down.
+"""
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from paperlib import plots
+from paperlib.experiment import Experiment
+from paperlib.methods import REGISTRY
+from paperlib.papers.cells import Cell
+from paperlib.papers.gathering import Runs
+from paperlib.papers.grid import TITLES, Row, cells, rows, runs_of
+from paperlib.papers.report import FigureSpec, TableSpec
+from paperlib.papers.scales import at_scale
+
+COMMON: dict[str, Any] = {
+    "partition": "dirichlet_capped", "batch_size": 64, "momentum_buffer": "keep", "weighting": "uniform",
+}  # fmt: skip
+AUGMENT = {"svhn": "crop"}  # CIFAR: reflecting crop and flip
+# 500 clients: no draw gives every one ten samples.
+MIN_SAMPLES = {500: 1}
+SGD = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5}
+
+# Name in the paper -> method, its options and its optimizer there (Table 7).
+METHODS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "FedAvg": ("fedavg", {}, SGD),
+    "FedAvgM": ("fedavgm", {}, SGD),
+    "FedProx": ("fedprox", {"mu": 0.125}, SGD),
+    "SCAFFOLD": ("scaffold", {}, SGD),
+    "CCVR": ("ccvr", {}, SGD | {"lr": 0.001}),
+    "VHL": ("vhl", {}, SGD),
+    "FedASAM": ("fedasam", {}, SGD),
+    "FedExp": ("fedexp", {}, SGD),
+    "FedDecorr": ("feddecorr", {"beta": 0.1}, SGD),
+    "FedDisco": ("feddisco", {}, SGD),
+    "FedInit": ("fedinit", {}, {"lr": 0.1, "momentum": 0.0, "weight_decay": 1e-3}),
+    "FedLESAM": ("fedlesam", {}, {"lr": 0.1, "momentum": 0.0, "weight_decay": 1e-3}),
+    "NUCFL": ("nucfl", {}, SGD | {"lr": 0.001, "weight_decay": 1e-4}),
+    "FedGPS": ("fedgps", {}, SGD),
+    "FedGPS-CF": ("fedgps_cf", {}, SGD),
+}
+
+
+def experiment(row: Row, seed: int) -> Experiment | None:
+    """The run behind a printed number, at the paper's scale; None if its method is not implemented."""
+    method, options, optimizer = METHODS[row["method"]]
+    if method not in REGISTRY:
+        return None
+    return Experiment(
+        dataset=row["dataset"],
+        model=row["model"],
+        alpha=float(row["alpha"]),
+        clients=int(row["clients"]),
+        sampled=int(row["sampled"]),
+        rounds=int(row["rounds"]),
+        local_epochs=int(row["local_epochs"]),
+        min_samples=MIN_SAMPLES.get(int(row["clients"]), 10),
+        augment=AUGMENT.get(row["dataset"], "reflect_flip"),
+        method=method,
+        method_options=options,
+        seed=seed,
+        partition_seed=int(row["scenario"]) - 1,
+        **COMMON,
+        **optimizer,
+    )
+
+
+NAMES = {"test_accuracy": "accuracy", "rounds_to_target": "rounds", "speedup": "speed-up"}
+
+
+def scenario(row: Row) -> str:
+    return f"scenario {row['scenario']} {NAMES[row['metric']]}"
+
+
+def table(name: str) -> Any:
+    """Accuracy, rounds to the target and speed-up per scenario, then the mean and spread over the scenarios."""
+    printed = rows("fedgps", name, NAMES, METHODS, lambda r: r["scenario"] != "mean")
+    single = cells(printed, experiment, scenario, read={"test_accuracy": "best_accuracy"}, baseline="FedAvg")
+    means = rows("fedgps", name, ("mean_accuracy",), METHODS)
+
+    def by_seeds(seeds: int) -> list[Cell]:
+        made = single(seeds)
+        for r in means:
+            same = [c for c in made if c.key["row"] == r["method"] and c.metric == "best_accuracy"]
+            runs = tuple(e for cell in same for e in cell.experiments)
+            key: dict[str, object] = {"row": r["method"], "column": "mean accuracy"}
+            made.append(Cell(key, "best_accuracy", r["value"], r["std"], r["note"], runs))
+        return made
+
+    return by_seeds
+
+
+def setting(row: Row) -> str:
+    return f"{TITLES[row['dataset']]} K={row['clients']:.0f} E={row['local_epochs']:.0f}"
+
+
+# -- figures: the ablation and the divergence of surrogate features
+
+SILO: Row = {
+    "dataset": "cifar10", "model": "resnet18", "alpha": 0.1, "clients": 10, "sampled": 5, "rounds": 500,
+    "local_epochs": 1, "scenario": 1,
+}  # fmt: skip
+SCENARIOS = (1, 2, 3, 4, 5)
+PATH_ONLY = {"surrogate": "none", "lambda_1": 0, "lambda_2": 0}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "FedAvg": ("fedavg", {}),
+    "path only": ("fedgps", PATH_ONLY),
+    "goal only": ("fedgps", {"lambda_g": 0}),
+    "FedGPS": ("fedgps", {}),
+    "FedGPS, preset paper": ("fedgps", {"preset": "paper"}),
+}
+RATES = (1, 2, 3, 4, 5)
+
+
+def variant(row: Row, seed: int) -> Experiment | None:
+    base = experiment({**row, "method": "FedAvg"}, seed)
+    method, options = VARIANTS[row["method"]]
+    return None if base is None else base.replace(method=method, method_options=options)
+
+
+def ablation_experiments(seeds: int) -> list[Experiment]:
+    made = []
+    for s in SCENARIOS:
+        for name in VARIANTS:
+            made += runs_of(variant, {**SILO, "scenario": s, "method": name}, seeds)
+    return made
+
+
+def ablation(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
+    """Figure 4a: gain of the best accuracy over FedAvg's, rounded down, in points; mean of the seeds."""
+    data = []
+    for s in SCENARIOS:
+        best = {}
+        for name in VARIANTS:
+            wanted = [at_scale(e, scale) for e in runs_of(variant, {**SILO, "scenario": s, "method": name}, seeds)]
+            found = [runs[e].summary["best_accuracy"] for e in wanted if e in runs]
+            if found:
+                best[name] = sum(found) / len(found)
+        for name in [v for v in best if v != "FedAvg" and "FedAvg" in best]:
+            data.append({"scenario": s, "variant": name, "gain": best[name] - int(best["FedAvg"])})
+    data_frame = pd.DataFrame(data, columns=["scenario", "variant", "gain"])
+    with plots.style():
+        figure, (ax,) = plots.panels(1, 1, (6, 2.8))
+        if len(data_frame):
+            plots.bars(ax, data_frame, "scenario", "gain", "variant")
+            ax.set_ylabel("gain over FedAvg's best (points)")
+            ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        else:
+            plots.not_run(ax)
+    return figure, data_frame
+
+
+def rate_experiments(seeds: int) -> list[Experiment]:
+    made = []
+    for sampled in RATES:
+        for e in runs_of(experiment, {**SILO, "sampled": sampled, "method": "FedGPS"}, seeds):
+            made.append(e.replace(eval_every=5, measure=("surrogate_divergence",)))
+    return made
+
+
+def divergence(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
+    """Figure 2c: left as we define it, a mean over all clients; right as in the authors' code.
+
+    That code divides the sum over all K clients by the m sampled ones, which alone spreads the curves.
+    """
+    data = []
+    for e in rate_experiments(seeds):
+        run = runs.get(at_scale(e, scale))
+        if run is not None:
+            curve = run.history[["round", "surrogate_divergence"]].rename(columns={"surrogate_divergence": "mean"})
+            share = e.sampled / e.clients
+            data.append(curve.assign(sampled=f"{share:.0%}", seed=e.seed, published=curve["mean"] / share))
+    columns = ["round", "sampled", "seed", "mean", "published"]
+    table = pd.concat(data, ignore_index=True)[columns] if data else pd.DataFrame(columns=columns)
+    with plots.style():
+        figure, axes = plots.panels(2, 2, (3.4, 2.6))
+        titles = {"mean": "mean over all clients", "published": "sum over all / sampled"}
+        for ax, (name, title) in zip(axes, titles.items(), strict=True):
+            ax.set_title(title)
+            if not len(table):
+                plots.not_run(ax)
+                continue
+            plots.lines(ax, table, "round", name, "sampled")
+            ax.set_xlabel("round")
+            ax.set_ylabel("distance from prototypes")
+        if len(table):
+            axes[1].legend(title="sampled", loc="upper left", bbox_to_anchor=(1, 1))
+    return figure, table
+
+
+TABLES = {
+    "T1": TableSpec(
+        "CIFAR-10, 5 of 10 clients, α = 0.1: best accuracy (%), rounds to FedAvg's best, speed-up",
+        "5.2", "comparison", table("T1"),
+    ),
+    "T16": TableSpec(
+        "CIFAR-10, 5 of 10 clients, α = 0.05: best accuracy (%), rounds to FedAvg's best, speed-up",
+        "D.6", "comparison", table("T16"),
+    ),
+    "T6": TableSpec(
+        "Best accuracy (%) without the model-sized download (FedGPS-CF)", "5.3", "ablation",
+        cells(rows("fedgps", "T6", ("test_accuracy",), METHODS), experiment, setting,
+              read={"test_accuracy": "best_accuracy"}),
+    ),
+}  # fmt: skip
+FIGURES = {
+    "F2c": FigureSpec(
+        "Divergence of local surrogate features by the share of clients per round", "3", "surrogate_divergence",
+        rate_experiments, divergence,
+    ),
+    "F4a": FigureSpec("Gain over FedAvg with either part of FedGPS alone", "5.3", "ablation", ablation_experiments,
+                      ablation),
+}  # fmt: skip

@@ -1,0 +1,190 @@
+"""FedImpro: the settings of its tables and figures, and how they are read.
+
+Common to all: plain SGD without momentum, weight decay 1e-4, batches of 128, learning rates of Table 5, capped
+Dirichlet partition whose smallest client has as many samples as there are classes, averaging by number of samples. A
+run's seed is also the seed of its partition. Accuracy is the best over all rounds. SVHN and Fashion-MNIST are
+normalised here, which the authors' code does not do.
+"""
+
+from functools import cache
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from paperlib import plots
+from paperlib.experiment import Experiment
+from paperlib.methods import REGISTRY
+from paperlib.papers.gathering import Runs
+from paperlib.papers.grid import TITLES, Row, cells, parse, rows, runs_of
+from paperlib.papers.report import FigureSpec, TableSpec
+from paperlib.papers.scales import at_scale
+from paperlib.papers.values import printed_table
+
+COMMON: dict[str, Any] = {
+    "partition": "dirichlet_capped", "batch_size": 128, "momentum": 0.0, "weight_decay": 1e-4, "weighting": "size",
+    "measure": ("weight_divergence",),
+}  # fmt: skip
+AUGMENT: dict[str, bool | str] = {"cifar10": True, "cifar100": "crop_flip_cutout"}
+CLASSES = {"cifar100": 100}
+IMAGE_SIZE = {"fmnist": 32}
+
+# Name in the paper -> method and its options there (authors' code).
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "FedAvg": ("fedavg", {}),
+    "FedProx": ("fedprox", {"mu": 0.1}),
+    "SCAFFOLD": ("scaffold", {"c_scale": "1/S"}),
+    "FedNova": ("fednova", {}),
+    "FedDyn": ("feddyn", {}),
+    "FedImpro": ("fedimpro", {}),
+}
+# ResNet-18: convolution after which the network is cut -> first stage above.
+CUTS = {"5": 2, "9": 3, "13": 4, "17": 5}
+
+
+def experiment(row: Row, seed: int) -> Experiment | None:
+    """The run behind a printed number, at the paper's scale; None if its method is not implemented."""
+    method, options = METHODS[row["method"]]
+    if method not in REGISTRY:
+        return None
+    options, setting = dict(options), parse(row["setting"])
+    if "split_layer" in setting:
+        options["cut"] = CUTS[setting["split_layer"]]
+    if setting.get("noise", "0.0") != "0.0":
+        options["noise"] = float(setting["noise"])
+    return Experiment(
+        dataset=row["dataset"],
+        model=row["model"],
+        alpha=float(row["alpha"]),
+        clients=int(row["clients"]),
+        sampled=int(row["sampled"]),
+        rounds=int(row["rounds"]),
+        local_epochs=int(row["local_epochs"]),
+        lr=learning_rates().get(_place(row), 0.1),
+        min_samples=CLASSES.get(row["dataset"], 10),
+        augment=AUGMENT.get(row["dataset"], False),
+        image_size=IMAGE_SIZE.get(row["dataset"]),
+        method=method,
+        method_options=options,
+        seed=seed,
+        partition_seed=seed,
+        **COMMON,
+    )
+
+
+@cache
+def learning_rates() -> dict[tuple[Any, ...], float]:
+    """Table 5: (data set, alpha, local epochs, clients, method) -> learning rate."""
+    printed = printed_table("fedimpro", "T5")
+    return {_place(dict(row)): float(row["value"]) for _, row in printed.iterrows()}
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    return (row["dataset"], float(row["alpha"]), int(row["local_epochs"]), int(row["clients"]), row["method"])
+
+
+def setting(row: Row) -> str:
+    part = f"{row['sampled']:.0f}/{row['clients']:.0f}"
+    return f"{TITLES[row['dataset']]} a={row['alpha']:g} E={row['local_epochs']:.0f} {part}"
+
+
+def table(name: str, column: Any = setting) -> Any:
+    printed = rows("fedimpro", name, ("test_accuracy",), METHODS, lambda r: r["scenario"] != "average")
+    return cells(printed, experiment, column, read={"test_accuracy": "best_accuracy"})
+
+
+def rounds_table() -> Any:
+    printed = rows("fedimpro", "T2", ("rounds_to_target",), METHODS)
+    return cells(printed, experiment, setting, baseline="FedAvg")
+
+
+def cut(row: Row) -> str:
+    return f"after convolution {parse(row['setting'])['split_layer']}"
+
+
+# -- weight divergence
+
+BASIC: Row = {
+    "dataset": "cifar10", "model": "resnet18", "alpha": 0.1, "clients": 10, "sampled": 5, "rounds": 1000,
+    "local_epochs": 1, "setting": "",
+}  # fmt: skip
+COMPARED = ("FedAvg", "FedProx", "SCAFFOLD", "FedNova", "FedImpro")
+WINDOW = 10  # rounds of the moving average in the divergence figures
+
+
+def divergence_experiments(seeds: int) -> list[Experiment]:
+    return [e for method in COMPARED for e in runs_of(experiment, {**BASIC, "method": method}, seeds)]
+
+
+def histories(runs: Runs, scale: str, seeds: int, methods: tuple[str, ...]) -> pd.DataFrame:
+    """Histories of all runs there are, below one another, with columns method and seed."""
+    data = []
+    for method in methods:
+        for e in runs_of(experiment, {**BASIC, "method": method}, seeds):
+            run = runs.get(at_scale(e, scale))
+            if run is not None:
+                data.append(run.history.assign(method=method, seed=e.seed))
+    return pd.concat(data, ignore_index=True) if data else pd.DataFrame(columns=["round", "method", "seed"])
+
+
+def divergence(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
+    """Figure 2b: mean distance of the clients' models from their average; moving average over the rounds."""
+    table = histories(runs, scale, seeds, COMPARED)
+    with plots.style():
+        figure, (ax,) = plots.panels(1, 1, (4.6, 2.8))
+        if len(table):
+            table = table[["round", "method", "seed", "weight_divergence"]]
+            plots.lines(ax, table, "round", "weight_divergence", "method", window=WINDOW)
+            ax.set_xlabel("round")
+            ax.set_ylabel("weight divergence")
+            ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        else:
+            plots.not_run(ax)
+    return figure, table
+
+
+def layer_divergence(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
+    """Figure 3: FedAvg's divergence per layer and per stage, each divided by its own maximum over the rounds."""
+    table = histories(runs, scale, seeds, ("FedAvg",))
+    parts = []
+    for name in [c for c in table.columns if c.startswith("weight_divergence/")]:
+        part = table[["round", "seed"]].assign(part=name.partition("/")[2], divergence=table[name])
+        part["kind"] = "layer" if name.endswith(".weight") else "stage"
+        part["divergence"] /= part.groupby("seed").divergence.transform("max")
+        parts.append(part)
+    columns = ["round", "seed", "kind", "part", "divergence"]
+    data = pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+    with plots.style():
+        figure, axes = plots.panels(2, 2, (3.4, 2.6))
+        for ax, kind in zip(axes, ("layer", "stage"), strict=True):
+            ax.set_title(f"per {kind}")
+            if len(data):
+                plots.lines(ax, data[data.kind == kind], "round", "divergence", "part", window=WINDOW)
+                ax.set_xlabel("round")
+                ax.set_ylabel("divergence / maximum")
+                ax.legend(fontsize=6)
+            else:
+                plots.not_run(ax)
+    return figure, data
+
+
+TABLES = {
+    "T1": TableSpec("Best test accuracy (%)", "5.2", "comparison", table("T1")),
+    "T2": TableSpec(
+        "Rounds to a target accuracy (below scale paper: FedAvg's best, rounded down)", "5.2", "comparison",
+        rounds_table(), lower_is_better=True,
+    ),
+    "T3": TableSpec("Best test accuracy (%) by the cut", "5.4", "cut", table("T3", cut)),
+    "T7": TableSpec(
+        "Best test accuracy (%) with noise on the shared statistics", "5.4", "noise",
+        table("T7", lambda r: f"σ={parse(r['setting'])['noise']}"),
+    ),
+}  # fmt: skip
+FIGURES = {
+    "F2b": FigureSpec("Weight divergence, CIFAR-10, 5 of 10 clients, a = 0.1", "5.3", "divergence",
+                      divergence_experiments, divergence),
+    "F3": FigureSpec(
+        "FedAvg's weight divergence by layer and stage", "5.3", "divergence",
+        lambda seeds: runs_of(experiment, {**BASIC, "method": "FedAvg"}, seeds), layer_divergence,
+    ),
+}  # fmt: skip

@@ -1,0 +1,79 @@
+"""From the printed rows of a table to its cells."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from paperlib.experiment import Experiment
+from paperlib.papers.cells import Cell
+from paperlib.papers.values import printed_table
+
+Row = Mapping[str, Any]
+Make = Callable[[Row, int], Experiment | None]
+
+TITLES = {
+    "mnist": "MNIST",
+    "fmnist": "Fashion-MNIST",
+    "emnist": "EMNIST",
+    "femnist": "FEMNIST",
+    "svhn": "SVHN",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "tinyimagenet": "TinyImageNet",
+}
+
+
+def rows(
+    paper: str,
+    table: str,
+    metrics: Collection[str],
+    methods: Collection[str],
+    where: Callable[[Row], bool] | None = None,
+) -> list[dict[str, Any]]:
+    """The printed numbers of a table that runs can reproduce: of these metrics and methods, where ``where`` holds."""
+    printed = printed_table(paper, table)
+    chosen = printed[printed.metric.isin(list(metrics)) & printed.method.isin(list(methods))]
+    records = chosen.astype(object).where(chosen.notna(), None).to_dict("records")
+    named = [{str(key): value for key, value in record.items()} for record in records]
+    return [record for record in named if where is None or where(record)]
+
+
+def cells(
+    printed: Sequence[Row],
+    make: Make,
+    column: Callable[[Row], str],
+    row: Callable[[Row], str] | None = None,
+    read: Mapping[str, str] | None = None,
+    baseline: str | None = None,
+) -> Callable[[int], list[Cell]]:
+    """The cells of printed rows, by number of seeds.
+
+    make: the run behind a row, by seed. column, row: where the number stands (default row: its method). read: metric of
+    the CSV -> how we read it off a run, where the name differs. baseline: the method whose run of the same setting and
+    seed a reading needs beside it.
+    """
+
+    def by_seeds(seeds: int) -> list[Cell]:
+        made = []
+        for r in printed:
+            key = {"row": row(r) if row else r["method"], "column": column(r)} | parse(r.get("setting"))
+            others = [] if baseline is None else runs_of(make, {**r, "method": baseline}, seeds)
+            made.append(
+                Cell(
+                    key, (read or {}).get(r["metric"], r["metric"]), r["value"], r["std"], r["note"],
+                    tuple(runs_of(make, r, seeds)), tuple(others),
+                )
+            )  # fmt: skip
+        return made
+
+    return by_seeds
+
+
+def runs_of(make: Make, row: Row, seeds: int) -> list[Experiment]:
+    """The runs of a row; empty for a method that is not there yet."""
+    made = [make(row, seed) for seed in range(seeds)]
+    return [e for e in made if e is not None]
+
+
+def parse(setting: str | None) -> dict[str, str]:
+    """The CSV's ``a=1;b=2`` as a dict."""
+    return dict(part.split("=", 1) for part in (setting or "").split(";") if "=" in part)
