@@ -39,12 +39,21 @@ class Run:
     history: pd.DataFrame
     folder: Path | None = None
 
-    @cached_property
+    @property
     def parameters(self) -> Tensor:
-        """Final flat vector [P]."""
+        """Final flat vector [P]. Raises ValueError for a run that was shipped as numbers only."""
+        return self._model["theta"]
+
+    @property
+    def buffers(self) -> Tensor:
+        """Final BatchNorm statistics [Q]. Raises ValueError for a run that was shipped as numbers only."""
+        return self._model["buffers"]
+
+    @cached_property
+    def _model(self) -> dict[str, Tensor]:
         if self.folder is None:
             raise ValueError(f"run {self.experiment.digest} was shipped without parameters; run it to have them")
-        return load((self.folder / "parameters.safetensors").read_bytes())["theta"]
+        return load((self.folder / "parameters.safetensors").read_bytes())
 
 
 class Store:

@@ -1,0 +1,172 @@
+"""FedImpro's quantities on the model of a finished run: gradient variance, distance of features, inversion.
+
+Definitions 4.1 and 4.2, Theorem 4.2, Figures 11 to 13. Each takes a run of FedImpro that lies in a store, because it
+needs the final parameters, and goes through its clients' images once.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from paperlib import plots
+from paperlib.data import load
+from paperlib.data.batches import normalise
+from paperlib.federated.local import start_visit
+from paperlib.federated.simulator import prepare
+from paperlib.federated.streams import torch_rng
+from paperlib.federated.workers import worker_pool
+from paperlib.methods.fedimpro import FedImpro
+from paperlib.metrics.inversion import invert, similarity
+from paperlib.metrics.variance import gradient_variance, mixed_gradients, reduction
+from paperlib.metrics.wasserstein import conditional_wasserstein_of_samples
+from paperlib.store import Run
+
+COMPARED = 100  # samples per side of a Wasserstein distance, whose cost grows with their product
+
+
+@dataclass
+class Clients:
+    """What the clients of a run hold: images x, features h [n, D] at the cut, labels y, per client.
+
+    theta, buffers: the final model. mu, s: [C, D], the clients' class statistics of h, averaged as in Eq. 7.
+    """
+
+    method: FedImpro
+    theta: Tensor
+    buffers: Tensor
+    x: list[Tensor]
+    h: list[Tensor]
+    y: list[Tensor]
+    mu: Tensor
+    s: Tensor
+
+
+def clients_of(run: Run) -> Clients:
+    """Raises ValueError for a run of another method or one that was shipped without parameters."""
+    e = run.experiment
+    if e.method != "fedimpro":
+        raise ValueError(f"the analysis is of a run of fedimpro, not of {e.method}")
+    theta, buffers = run.parameters, run.buffers
+    data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size)
+    method, progress = prepare(e, data)
+    assert isinstance(method, FedImpro)
+    x, h, y = [], [], []
+    initial = {"mu": progress.server["mu"], "s": progress.server["s"]}
+    sums = {name: torch.zeros_like(value) for name, value in initial.items()}
+    for own in method.context.indices:
+        images = normalise(data.train_images[own], data)
+        with torch.no_grad():
+            features = method.net(theta, images, stop=method.first, buffers=buffers).flatten(1)
+        notes = dict(initial)
+        method.follow(notes, features.clone(), data.train_labels[own])
+        for name, value in notes.items():
+            sums[name] += value / e.clients
+        x.append(images)
+        h.append(features)
+        y.append(data.train_labels[own])
+    return Clients(method, theta, buffers, x, h, y, sums["mu"], sums["s"])
+
+
+def variance_by_draws(run: Run, ratios: tuple[float, ...] = (0.0, 0.5, 1.0, 3.0)) -> pd.DataFrame:
+    """Variance between the clients' gradients of the upper layers, by N_hat / N (Definition 4.2, Theorem 4.2).
+
+    Columns: ratio; same: all clients mix in the gradient of the same drawn features; own: each draws its own;
+    predicted: (N / (N + N_hat))^2 times the variance without drawn features, which ``same`` must be if every client
+    draws in proportion to its samples.
+    """
+    clients = clients_of(run)
+    method, shape = clients.method, clients.method.shape
+    low = sum(t.size for t in method.net.tensors if t.stage < method.first)
+
+    def gradient(h: Tensor, y: Tensor) -> Tensor:
+        theta = clients.theta.clone().requires_grad_()
+        logits = method.net(theta, h.view(-1, *shape), start=method.first, buffers=clients.buffers)
+        return torch.autograd.grad(cross_entropy(logits, y), theta)[0][low:].double()
+
+    def drawn(client: int) -> Tensor:
+        """Gradient of as many drawn features as the client has samples."""
+        visit = start_visit(method.context, 1, client, clients.theta, clients.buffers)
+        y = torch.arange(len(clients.y[client])) % method.classes
+        z = torch.randn(len(y), method.size, generator=visit.generator)
+        return gradient(clients.mu[y] + clients.s[y] * z, y)
+
+    real = torch.stack([gradient(h, y) for h, y in zip(clients.h, clients.y, strict=True)])
+    own = torch.stack([drawn(k) for k in range(len(clients.y))])
+    n = torch.tensor([float(len(y)) for y in clients.y])
+    alone = float(gradient_variance(real, n))
+    rows = []
+    for ratio in ratios:
+        mixtures = {name: mixed_gradients(real, g, n, ratio * n) for name, g in (("same", own[0]), ("own", own))}
+        row = {name: float(gradient_variance(g, n)) for name, g in mixtures.items()}
+        rows.append({"N̂/N": ratio} | row | {"predicted": alone * reduction(n, ratio * n)})
+    return pd.DataFrame(rows)
+
+
+def feature_distance(run: Run) -> pd.DataFrame:
+    """C_d (Definition 4.1) between the features of each client and those of all others, Euclidean, at the cut.
+
+    Columns: client, distance, left_out (share of the labels that only one side holds, which the distance leaves out).
+    """
+    clients, rows = clients_of(run), []
+    for k in range(len(clients.h)):
+        rest = [j for j in range(len(clients.h)) if j != k]
+        h, y = torch.cat([clients.h[j] for j in rest]), torch.cat([clients.y[j] for j in rest])
+        chosen = torch.arange(min(len(y), COMPARED)) * len(y) // min(len(y), COMPARED)
+        own = slice(0, COMPARED)
+        found = conditional_wasserstein_of_samples(
+            clients.h[k][own].numpy(), clients.y[k][own].numpy(), h[chosen].numpy(), y[chosen].numpy()
+        )
+        rows.append({"client": k, "distance": found.distance, "left_out": found.left_out})
+    return pd.DataFrame(rows)
+
+
+def inversion(
+    run: Run, images: int = 5, noise: tuple[float, ...] = (0.0, 0.1, 0.5), steps: int = 300
+) -> tuple[Figure, pd.DataFrame]:
+    """Figures 11 to 13: images, what is rebuilt from their own features, and from the shared mean of their class.
+
+    noise: standard deviations of Gaussian noise on the mean. The data frame has the correlation of each rebuilt image
+    with its original, from -1 to 1, and of the class's mean image with it for comparison.
+    """
+    clients = clients_of(run)
+    method = clients.method
+    x, h, y = torch.cat(clients.x), torch.cat(clients.h), torch.cat(clients.y)
+    chosen = [int((y == c).nonzero()[0]) for c in range(min(images, method.classes))]
+    originals = x[chosen]
+    mean_images = torch.stack([x[y == c].mean(0) for c in y[chosen]])
+    draw = torch_rng(run.experiment.seed, "inversion")
+    targets = {"own feature": h[chosen]}
+    for sigma in noise:
+        mean = clients.mu[y[chosen]]
+        targets[f"mean, noise {sigma:g}"] = mean + sigma * torch.randn(mean.shape, generator=draw)
+    image = (originals.shape[1], originals.shape[2], originals.shape[3])
+    rebuilt = {"original": originals, "mean image": mean_images}
+    with worker_pool(1):
+        for name, target in targets.items():
+            rebuilt[name] = invert(
+                method.net, clients.theta, target.view(-1, *method.shape), method.first, image,
+                steps=steps, generator=draw, buffers=clients.buffers,
+            ).detach()  # fmt: skip
+    rows = []
+    for name in list(rebuilt)[1:]:
+        for c, value in zip(y[chosen].tolist(), similarity(originals, rebuilt[name]).tolist(), strict=True):
+            rows.append({"from": name, "class": c, "correlation": value})
+    with plots.style():
+        figure, axes = plots.panels(len(rebuilt) * len(chosen), len(chosen), (0.9, 0.95))
+        for number, (name, pictures) in enumerate(rebuilt.items()):
+            for column, picture in enumerate(pictures):
+                ax = axes[number * len(chosen) + column]
+                shown = picture.permute(1, 2, 0).double().numpy()
+                low, high = np.quantile(shown, (0.01, 0.99))
+                ax.imshow(((shown - low) / max(high - low, 1e-9)).clip(0, 1).squeeze(), cmap="gray")
+                ax.set_xticks([])
+                ax.set_yticks([])
+                ax.grid(False)
+                if column == 0:
+                    ax.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=7)
+    return figure, pd.DataFrame(rows)
