@@ -89,7 +89,8 @@ class Experiment:
             _one_of("augment", self.augment, AUGMENTATIONS)
             # one description for one run
             object.__setattr__(self, "augment", {"none": False, "crop_flip": True}.get(self.augment, self.augment))
-        if isinstance(self.measure, str) or not all(isinstance(name, str) for name in self.measure):
+        names = self.measure if isinstance(self.measure, list | tuple) else (None,)
+        if not all(isinstance(name, str) for name in names):
             raise ValueError(f"measure is {self.measure!r}, but must be a sequence of names")
         object.__setattr__(self, "measure", tuple(self.measure))
         for name in self.measure:

@@ -70,13 +70,14 @@ def test_factor_is_a_number_of_at_least_zero(field, value):
     [
         ({"momentum": 1.0}, "momentum is 1.0, but must be below 1"),
         ({"sample_share": 1.2}, "sample_share is 1.2, but must be at most 1"),
-        ({"augment": "yes"}, "unknown augment 'yes'; choose one of none, crop_flip, crop, reflect_flip, crop_flip_cutout"),
+        ({"augment": "yes"}, "unknown augment 'yes'; choose one of none, crop_flip, crop, reflect_flip, "),
         ({"augment": 1}, "augment is 1, but must be True, False or a name"),
         ({"lr_decay": 0}, "lr_decay is 0, but must be a number above 0"),
         ({"clip": 0}, "clip is 0, but must be a number above 0"),
         ({"momentum_buffer": "lose"}, "unknown momentum_buffer 'lose'; choose one of reset, keep"),
         ({"measure": "cka"}, "measure is 'cka', but must be a sequence of names"),
-        ({"measure": ("speed",)}, "unknown measure 'speed'; choose one of adaptability, weight_divergence, cka, surrogate_divergence"),
+        ({"measure": 5}, "measure is 5, but must be a sequence of names"),
+        ({"measure": ("speed",)}, "unknown measure 'speed'; choose one of adaptability, weight_divergence, cka, "),
         ({"measure": ("surrogate_divergence",)}, "measure surrogate_divergence needs FedGPS with surrogate gaussian"),
         ({"clients": 5, "sampled": 6}, "sampled is 6, but there are only 5 clients"),
         ({"train_size": 99}, "train_size is 99, too few for 100 clients with at least 1 samples each"),
@@ -159,7 +160,7 @@ OTHER = {
     "rounds": 99, "local_epochs": 2, "batch_size": 10, "last_batch": "pad", "augment": True, "lr": 0.1, "momentum": 0.0,
     "weight_decay": 0.1, "weighting": "size", "method": "gc_fed", "method_options": {"vector_params": "skip"},
     "seed": 1, "partition_seed": 1, "min_samples": 2, "sample_share": 0.5, "train_size": 1000, "test_size": 10,
-    "image_size": 28, "eval_every": 2,
+    "image_size": 28, "eval_every": 2, "lr_decay": 0.9, "clip": 1.0, "momentum_buffer": "keep", "measure": ("cka",),
 }  # fmt: skip
 
 

@@ -16,7 +16,8 @@ BATCH = 250
 
 @dataclass
 class Scores:
-    """accuracy in percent, loss: mean cross-entropy in nats, errors: float64 [C], share of each class got wrong."""
+    """accuracy in percent, loss: mean cross-entropy in nats, errors: float64 [C], share of each class got wrong, NaN where
+    there is no image of it."""
 
     accuracy: float
     loss: float
@@ -38,6 +39,6 @@ def evaluate(net: Network, theta: Tensor, buffers: Tensor, data: Dataset, pool: 
     scores = list(pool.map(score, range(0, len(data.test_labels), BATCH)))
     n = len(data.test_labels)
     correct = torch.stack([hits for hits, _ in scores]).sum(0)
-    of_class = torch.bincount(data.test_labels, minlength=classes).clamp(min=1)
+    of_class = torch.bincount(data.test_labels, minlength=classes)
     errors = (1 - correct.double() / of_class).cpu()
     return Scores(100 * int(correct.sum()) / n, sum(loss for _, loss in scores) / n, errors)

@@ -74,6 +74,8 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
         if base is FedAvg:
             return outer
         raise ValueError(f"{outer.__name__} cannot be wrapped around {base.__name__}: one already contains the other")
+    if not outer.passes_loss_on and base.loss is not FedAvg.loss:
+        raise ValueError(f"{outer.__name__} cannot be wrapped around {base.__name__}, whose loss it would not see")
     shared = set(options_of(outer)) & set(options_of(base))
     if shared:
         raise ValueError(f"{outer.__name__} and {base.__name__} both have an option {', '.join(sorted(shared))}")

@@ -5,7 +5,7 @@ McMahan et al. 2017, "Communication-efficient learning of deep networks from dec
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -29,6 +29,8 @@ class FedAvg:
     """
 
     context: "Context" = field(init=False, repr=False, compare=False)
+    # Whether `loss` calls that of its base; where it does not, a base that changes `loss` would be lost.
+    passes_loss_on: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Where a method refuses impossible options, with a ValueError, before there is a run."""

@@ -68,6 +68,7 @@ class FedGPS(FedAvg):
     eta_g: the server's step. require_history: no shift for a client that never took part, as in the authors' code.
     """
 
+    passes_loss_on = False
     preset: str = "authors"
     lambda_1: float | None = None
     lambda_2: float | None = None

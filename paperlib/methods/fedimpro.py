@@ -53,6 +53,7 @@ class FedImpro(FedAvg):
     pooled: the server adds the variance of the clients' means to the mean of their variances.
     """
 
+    passes_loss_on = False
     preset: str = "authors"
     cut: int | str | None = None
     schedule: str | None = None

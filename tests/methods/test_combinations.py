@@ -80,3 +80,10 @@ def test_every_method_of_the_papers_tables_exists_and_can_be_wrapped():
         build(name, options)
         if name not in ("local_gc", "global_gc", "gc_fed"):
             build("gc_fed", options | {"base": name})
+
+
+@pytest.mark.parametrize("outer", ["fedgps", "fedimpro"])
+def test_a_method_with_a_loss_of_its_own_refuses_a_base_that_changes_the_loss(outer):
+    with pytest.raises(ValueError, match="cannot be wrapped around FedDecorr, whose loss it would not see"):
+        build(outer, {"base": "feddecorr"})
+    build(outer, {"base": "fedlc"})  # changes the loss of the logits, which both use

@@ -26,7 +26,8 @@ def test_evaluated_model_is_the_mean_of_the_clients_models(start, pool):
     play_round(method, progress, pool)
     cohort, sent = sampled_clients(method.context.experiment, 2), progress.theta
     models = [
-        sent + train_client(method.context, method, 2, k, sent, progress.buffers, {}, {}).upload["delta"] for k in cohort
+        sent + train_client(method.context, method, 2, k, sent, progress.buffers, {}, {}).upload["delta"]
+        for k in cohort
     ]
     play_round(method, progress, pool)
     evaluated = method.finish(progress.theta, progress.server)

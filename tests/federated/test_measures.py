@@ -1,0 +1,369 @@
+"""Quantities recorded during a run: what they are, when they are there, and that they change nothing."""
+
+import copy
+import json
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import softmax
+
+from paperlib import Experiment, run
+from paperlib.data import load
+from paperlib.data.batches import normalise
+from paperlib.federated.local import train_client
+from paperlib.federated.measures import MEASURES
+from paperlib.federated.simulator import play_round, prepare, sampled_clients, simulate
+from paperlib.methods.fedgps import FedGPS
+from paperlib.store import Store
+
+FEDGPS = {
+    "method": "fedgps", "method_options": {"surrogate_images": 20, "surrogate_batch": 16}, "min_samples": 2,
+}  # fmt: skip
+BASIC = ["round", "test_accuracy", "test_loss", "seconds", "bytes_up", "bytes_down"]
+LOCAL = ["adaptability_risk", "local_accuracy", "template_kl"]
+
+
+def prepared(e: Experiment):
+    return prepare(e, load(e.dataset, train_size=e.train_size, test_size=e.test_size))
+
+
+def last_cohort(e: Experiment, pool):
+    """The method, the state before the last round, and what each sampled client makes of it."""
+    method, progress = prepared(e)
+    for _ in range(e.rounds - 1):
+        play_round(method, progress, pool)
+    trained = {}
+    for client in sampled_clients(e, e.rounds):
+        shared, own = method.broadcast(progress.server, progress.theta), method.client_init(client, progress.theta)
+        given = progress.clients.get(client, own)
+        trained[client] = train_client(
+            method.context, method, e.rounds, client, progress.theta, progress.buffers, shared, given
+        )
+    return method, progress, trained
+
+
+def predictions(method, theta: Tensor, buffers: Tensor) -> Tensor:
+    data = method.context.data
+    with torch.no_grad():
+        return method.net(theta, normalise(data.test_images, data), buffers=buffers).argmax(1)
+
+
+def priors(method) -> Tensor:
+    """Label shares of every client, [clients, C], counted from its samples."""
+    labels, rows = method.context.data.train_labels, []
+    for part in method.context.indices:
+        rows.append([float((labels[part] == c).double().mean()) for c in range(10)])
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def risk(method, hits: Tensor) -> float:
+    """Mean over all clients of the error on a test set that follows their label shares."""
+    y = method.context.data.test_labels
+    total = 0.0
+    for prior in priors(method):
+        total += sum(float(prior[c]) * (1 - float(hits[y == c].double().mean())) for c in range(10))
+    return total / len(method.context.indices)
+
+
+# -- adaptability
+
+
+def test_client_accuracy_is_that_on_test_sets_sampled_like_the_clients_data(tiny, store, pool):
+    e = tiny.replace(measure=("adaptability",), partition="dirichlet", alpha=0.2)
+    result = run(e, store=store)
+    method, progress = prepared(e)
+    list(simulate(method, progress, pool))
+    y = method.context.data.test_labels
+    hits = predictions(method, result.parameters, progress.buffers) == y
+    exact = 100 * (1 - risk(method, hits))
+    assert result.history.client_accuracy.iloc[-1] == pytest.approx(exact, abs=1e-9)
+    assert abs(exact - result.history.test_accuracy.iloc[-1]) > 0.5  # clients are not like the test set
+    draw, sampled = np.random.default_rng(0), []
+    for prior in priors(method):
+        for c in draw.choice(10, 4000, p=prior.numpy()):
+            of_class = (y == int(c)).nonzero()[:, 0]
+            sampled.append(bool(hits[of_class[draw.integers(len(of_class))]]))
+    spread = 100 * (0.25 / len(sampled)) ** 0.5
+    assert 100 * np.mean(sampled) == pytest.approx(exact, abs=4 * spread)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"model": "resnet18", "width": 1 / 16, "train_size": 120, "rounds": 2}, {"method": "fedacd", "alpha": 0.3}],
+    ids=["mlp", "resnet18", "fedacd"],
+)
+def test_local_models_are_measured_as_they_are_before_they_are_averaged(tiny, store, pool, changes):
+    e = tiny.replace(measure=("adaptability",), **changes)
+    row = run(e, store=store).history.iloc[-1]
+    method, _, trained = last_cohort(e, pool)
+    data = method.context.data
+    risks, accuracies, divergences = [], [], []
+    for client, t in trained.items():
+        hits = predictions(method, t.theta, t.buffers) == data.test_labels
+        risks.append(risk(method, hits))
+        accuracies.append(100 * float(hits.double().mean()))
+        part = method.context.indices[client]
+        with torch.no_grad():
+            f = method.net(t.theta, normalise(data.train_images[part], data), buffers=t.buffers)
+        rows, y = [], data.train_labels[part]
+        for c in y.unique().tolist():
+            p = softmax(f[y == c].double(), 1).mean(0)
+            q = torch.full((10,), 1e-5 / 9, dtype=torch.float64)
+            q[c] = 1 - 1e-5
+            rows.append(float((p * (p / q).log()).sum()))
+        divergences.append(sum(rows) / len(rows))
+    assert row.adaptability_risk == pytest.approx(np.mean(risks), abs=1e-9)
+    assert row.local_accuracy == pytest.approx(np.mean(accuracies), abs=1e-9)
+    assert row.template_kl == pytest.approx(np.mean(divergences), abs=1e-5)
+    assert np.std(risks) > 0 and 0 < row.adaptability_risk < 1 < row.local_accuracy
+
+
+def test_only_the_last_row_has_the_local_quantities(tiny, store):
+    history = run(tiny.replace(measure=("adaptability",), eval_every=2), store=store).history
+    assert history["round"].tolist() == [2, 4, 5]
+    assert history.client_accuracy.notna().all()
+    assert all(history[name].notna().tolist() == [False, False, True] for name in LOCAL)
+
+
+def test_without_label_skew_every_client_has_the_accuracy_of_the_test_set(tiny, store):
+    """Equal shares of every class, in the clients and in the test set."""
+    e = tiny.replace(partition="classes_per_client", alpha=10, clients=5, measure=("adaptability",))
+    history = run(e, store=store).history
+    method, _ = prepared(e)
+    skew = (priors(method) - method.context.data.test_labels.bincount() / 100).abs().sum(1).max()
+    assert (history.client_accuracy - history.test_accuracy).abs().max() <= 100 * float(skew) / 2
+
+
+# -- weight divergence
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"weighting": "size"}, {"method": "fedacd"}, {"model": "resnet18", "width": 1 / 16, "train_size": 120}],
+    ids=["size", "score", "resnet18"],
+)
+def test_weight_divergence_is_the_mean_distance_from_the_weighted_average(tiny, store, pool, changes):
+    e = tiny.replace(measure=("weight_divergence",), rounds=2, **changes)
+    row = run(e, store=store).history.iloc[-1]
+    method, progress, trained = last_cohort(e, pool)
+    thetas = torch.stack([t.theta for t in trained.values()]).double()
+    weights = torch.ones(3, dtype=torch.float64)
+    if "weighting" in changes:
+        weights = method.context.sizes[list(trained)].double()
+    if e.method == "fedacd":
+        weights = torch.stack([t.upload["V"] for t in trained.values()])
+    mean = (weights / weights.sum()) @ thetas
+    assert row.weight_divergence == pytest.approx(float((thetas - mean).norm(dim=1).mean()), rel=1e-5)
+    for tensor in method.net.tensors:
+        part = slice(tensor.start, tensor.start + tensor.size)
+        distance = float((thetas - mean)[:, part].norm(dim=1).mean())
+        name = f"weight_divergence/{tensor.name}"
+        assert (name in row) == (len(tensor.shape) > 1)
+        assert name not in row or row[name] == pytest.approx(distance, rel=1e-5)
+    for position, stage in enumerate(method.net.stages):
+        parts = [torch.arange(t.start, t.start + t.size) for t in method.net.tensors if t.stage == position]
+        distance = float((thetas - mean)[:, torch.cat(parts)].norm(dim=1).mean())
+        assert row[f"weight_divergence/{stage}"] == pytest.approx(distance, rel=1e-5)
+
+
+def test_squares_of_the_stages_add_up_to_the_square_of_the_whole(tiny, store):
+    """Of two clients with equal weights each is as far from their mean as the other."""
+    row = run(tiny.replace(measure=("weight_divergence",), sampled=2, rounds=1), store=store).history.iloc[0]
+    stages = [row[f"weight_divergence/{stage}"] for stage in ("fc1", "fc2", "classifier")]
+    assert min(stages) > 0
+    assert sum(d**2 for d in stages) == pytest.approx(row.weight_divergence**2, rel=1e-9)
+    assert row["weight_divergence/classifier.weight"] < row["weight_divergence/classifier"]  # it has a bias as well
+
+
+def test_single_client_does_not_diverge(tiny, store):
+    row = run(tiny.replace(measure=("weight_divergence",), sampled=1, rounds=1), store=store).history.iloc[0]
+    assert row.weight_divergence == 0
+
+
+# -- CKA
+
+
+def test_cka_is_one_for_local_models_that_are_the_global_one(tiny, store):
+    history = run(tiny.replace(measure=("cka",), lr=1e-12, weight_decay=0.0, rounds=1), store=store).history
+    assert [history[f"cka/{stage}"].item() for stage in ("fc1", "fc2", "classifier")] == pytest.approx(
+        [1] * 3, abs=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"model": "resnet18", "width": 1 / 16, "train_size": 120, "rounds": 2}, {"method": "fedacg"}],
+    ids=["mlp", "resnet18", "fedacg"],
+)
+def test_cka_compares_every_stage_of_local_models_with_the_model_that_is_evaluated(tiny, store, pool, changes):
+    e = tiny.replace(measure=("cka",), **changes)
+    result = run(e, store=store)
+    method, progress, trained = last_cohort(e, pool)
+    play_round(method, progress, pool)
+    net, data = method.net, method.context.data
+    x = normalise(data.test_images, data)
+
+    def gram(theta: Tensor, buffers: Tensor, stage: int) -> Tensor:
+        with torch.no_grad():
+            out = net(theta, x, stop=stage + 1, buffers=buffers).flatten(1).double()
+        out = out - out.mean(0)
+        return out @ out.T
+
+    for stage, name in enumerate(net.stages):
+        common = gram(result.parameters, progress.buffers, stage)
+        values = []
+        for t in trained.values():
+            own = gram(t.theta, t.buffers, stage)
+            values.append(float((own * common).sum() / (own.norm() * common.norm())))
+        measured = result.history[f"cka/{name}"].iloc[-1]
+        assert measured == pytest.approx(np.mean(values), abs=1e-4)
+    assert measured < 0.9999
+
+
+# -- FedGPS's surrogate features
+
+
+def test_surrogate_divergence_counts_every_client_with_the_last_model_it_trained(tiny, pool):
+    e = tiny.replace(measure=("surrogate_divergence",), rounds=4, sampled=2, **FEDGPS)
+    method, progress = prepared(e)
+    models, rows = {}, simulate(method, copy.deepcopy(progress), pool)
+    sizes = []
+    for round, row in enumerate(rows, 1):
+        for client in sampled_clients(e, round):
+            shared, own = method.broadcast(progress.server, progress.theta), progress.clients.get(client, {})
+            models[client] = train_client(
+                method.context, method, round, client, progress.theta, progress.buffers, shared, own
+            )
+        play_round(method, progress, pool)
+        away = []
+        for t in models.values():
+            chosen = torch.randint(len(method.images.labels), (80,), generator=torch.Generator().manual_seed(1))
+            with torch.no_grad():
+                x = normalise(method.images.images[chosen], method.images)
+                z = method.net.features(t.theta, x, buffers=t.buffers)
+            prototypes = progress.server["prototypes"][method.images.labels[chosen]]
+            away.append(float((z - prototypes).norm(dim=1).nanmean()))
+        assert row["surrogate_divergence"] == pytest.approx(np.mean(away), rel=0.15)  # other surrogate images
+        exact = [method.prototype_distance(t.theta, t.buffers, progress.server) for t in models.values()]
+        assert row["surrogate_divergence"] == pytest.approx(np.mean(exact), rel=1e-6)
+        sizes.append(len(models))
+    assert sizes[0] == 2 < sizes[-1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "fedavg"},
+        {"method": "fedacd"},
+        {"method": "fedgps", "method_options": {"surrogate": "latent"}},
+        {"method": "fedgps", "method_options": {"surrogate": "none"}},
+    ],
+    ids=str,
+)
+def test_surrogate_divergence_needs_surrogate_images(tiny, changes):
+    with pytest.raises(ValueError, match="^measure surrogate_divergence needs FedGPS with surrogate gaussian$"):
+        tiny.replace(measure=("surrogate_divergence",), **changes)
+    wrapped = {"base": "fedgps", "surrogate_images": 20}
+    assert isinstance(
+        prepared(tiny.replace(measure=("surrogate_divergence",), method="gc_fed", method_options=wrapped))[0], FedGPS
+    )
+
+
+# -- what measuring leaves as it is
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [FEDGPS, {"model": "resnet18", "width": 1 / 16, "train_size": 120, "rounds": 2}, {"method": "fedacd"}],
+    ids=["fedgps", "resnet18", "fedacd"],
+)
+def test_measuring_changes_no_bit_of_the_run(tiny, store, changes):
+    e = tiny.replace(**changes)
+    names = [name for name in MEASURES if name != "surrogate_divergence" or e.method == "fedgps"]
+    plain, measured = run(e, store=store), run(e.replace(measure=tuple(names)), store=store)
+    assert torch.equal(plain.parameters, measured.parameters)
+    assert plain.history.columns.tolist() == BASIC
+    shared = [name for name in BASIC if name != "seconds"]
+    pd.testing.assert_frame_equal(plain.history[shared], measured.history[shared], check_exact=True)
+    files = [
+        (store / r.experiment.digest / "parameters.safetensors").read_bytes() for r in (plain, measured)
+    ]  # statistics included
+    assert files[0] == files[1]
+
+
+def test_history_has_a_column_per_measured_quantity(tiny, store):
+    e = tiny.replace(measure=("adaptability", "weight_divergence", "cka"), eval_every=3)
+    result = run(e, store=store)
+    stages = ("fc1", "fc2", "classifier")
+    layers = ("fc1.1.weight", "fc2.0.weight", "classifier.weight")
+    expected = ["client_accuracy", "weight_divergence", *LOCAL]
+    expected += [f"cka/{s}" for s in stages] + [f"weight_divergence/{s}" for s in stages + layers]
+    assert result.history.columns[:6].tolist() == BASIC
+    assert sorted(result.history.columns[6:]) == sorted(expected)
+    assert result.history["round"].tolist() == [3, 5]
+    assert result.history[[name for name in expected if name not in LOCAL]].notna().all().all()
+    again = Store(store).finished(e)
+    pd.testing.assert_frame_equal(again.history, result.history, check_exact=True)
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("changes", [FEDGPS, {"method": "fedacd"}], ids=["fedgps", "fedacd"])
+def test_resumed_run_measures_the_same(tiny, tmp_path, changes):
+    """Over ten clients and more, whose order by number is not that by name."""
+    e = tiny.replace(clients=14, sampled=5, rounds=6, **changes)
+    e = e.replace(measure=tuple(n for n in MEASURES if n != "surrogate_divergence" or e.method == "fedgps"))
+    whole = run(e, store=tmp_path / "whole")
+    cohorts = [client for round in range(1, 7) for client in sampled_clients(e, round)]
+    assert any(later < earlier for earlier, later in pairwise(dict.fromkeys(cohorts)))
+
+    def stop(row):
+        if row["round"] == 3:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        run(e, store=tmp_path / "parts", on_round=stop)
+    parts = run(e, store=tmp_path / "parts")
+    tables = [r.history.drop(columns="seconds") for r in (whole, parts)]
+    assert len(tables[0].columns) > 10
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
+
+
+def test_number_of_workers_does_not_change_what_is_measured(tiny, tmp_path):
+    e = tiny.replace(rounds=2, measure=("adaptability", "weight_divergence", "cka"))
+    tables = [run(e, store=tmp_path / str(n), workers=n).history.drop(columns="seconds") for n in (1, 3)]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
+
+
+# -- its place in the description of a run
+
+
+def test_sequence_of_names_is_one_description_whatever_its_kind(tiny):
+    a, b = (tiny.replace(measure=kind(["cka", "adaptability"])) for kind in (list, tuple))
+    assert a == b and a.digest == b.digest and a.measure == ("cka", "adaptability")
+    assert Experiment.from_json(a.to_json()) == a
+    assert json.loads(a.to_json())["measure"] == ["cka", "adaptability"]
+
+
+def test_runs_without_measures_keep_their_digest(tiny):
+    assert tiny.replace(measure=[]).digest == tiny.digest
+    assert "measure" not in tiny.changed()
+    assert tiny.replace(measure=["cka"]).digest != tiny.digest
+
+
+@pytest.mark.parametrize("measure", [("nonsense",), ("cka", "nonsense")])
+def test_unknown_measure_is_refused_with_the_choices(tiny, measure):
+    with pytest.raises(ValueError, match="^unknown measure 'nonsense'; choose one of adaptability, weight_divergence"):
+        tiny.replace(measure=measure)
+
+
+@pytest.mark.parametrize("measure", ["cka", (3,)])
+def test_measure_that_is_no_sequence_of_names_is_refused(tiny, measure):
+    with pytest.raises(ValueError, match="but must be a sequence of names$"):
+        tiny.replace(measure=measure)
