@@ -24,6 +24,9 @@ from torch import Tensor
 from paperlib.experiment import Experiment
 from paperlib.federated.simulator import Progress, Row
 
+# What every history has; the quantities that the experiment asks to measure come after.
+COLUMNS = ("round", "test_accuracy", "test_loss", "seconds", "bytes_up", "bytes_down")
+
 
 @dataclass(frozen=True)
 class Run:
@@ -174,9 +177,8 @@ class Store:
 
 def evaluated(rows: list[Row]) -> pd.DataFrame:
     """History as a table: the rounds that were evaluated, or failed."""
-    columns = ["round", "test_accuracy", "test_loss", "seconds", "bytes_up", "bytes_down"]
-    measured = dict.fromkeys(name for row in rows for name in row if name not in columns)
-    table = pd.DataFrame(rows, columns=columns + list(measured))
+    measured = dict.fromkeys(name for row in rows for name in row if name not in COLUMNS)
+    table = pd.DataFrame(rows, columns=[*COLUMNS, *measured])
     kept = table.test_accuracy.notna()
     if len(table) and not kept.iloc[-1]:
         kept.iloc[-1] = True

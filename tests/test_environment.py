@@ -32,9 +32,7 @@ def pinned(lines: list[str]) -> dict[str, str]:
     return {canonicalize_name(name): version for name, version in pairs}
 
 
-CONSTRAINTS = pinned(
-    [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
-)
+CONSTRAINTS = pinned([line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")])
 INSTALLED_BY_MAKE = names(PROJECT["dependencies"] + EXTRAS["notebooks"] + EXTRAS["dev"])
 
 

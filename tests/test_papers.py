@@ -1,5 +1,7 @@
 """Tables as data: printed rows to experiments, scales, cells and tables."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -25,6 +27,7 @@ def finished_run(accuracy, failed_at=None, seed=0, classes=10):
         "failed_at": failed_at,
         "classes": classes,
         "last10_accuracy": None if failed_at else float(np.mean(accuracy[-10:])),
+        "best_accuracy": float(np.max(accuracy)),
         "dataset_source": "numbers of a test",
         "version": "test",
     }
@@ -142,15 +145,86 @@ def test_a_run_at_chance_level_failed_but_not_at_smoke():
     assert not failed(finished_run([11.1] * 20), "small")
 
 
-def test_readings_of_table_2_and_figure_6():
+def test_readings_of_table_2():
     run = finished_run([10, 30, 20, 40])
-    assert [reading(m, {})(run) for m in ("diff_mean", "diff_min")] == [10, -10]
-    assert reading("diff_std", {})(run) == pytest.approx(300**0.5)
-    rising = finished_run(list(range(1, 21)))
-    assert reading("rounds_to_target", {"target": "15"})(rising) == 20  # the window's mean, not the raw curve
-    assert reading("rounds_to_target", {"target": "16"})(rising) is None
+    assert [reading(m, {}, "paper")(run, None) for m in ("diff_mean", "diff_min")] == [10, -10]
+    assert reading("diff_std", {}, "paper")(run, None) == pytest.approx(300**0.5)
     with pytest.raises(ValueError, match="best_lambda_min"):
-        reading("best_lambda_min", {})
+        reading("best_lambda_min", {}, "paper")
+
+
+def test_the_target_is_the_printed_one_at_scale_paper_and_fedavgs_best_rounded_down_elsewhere():
+    fedavg, other = finished_run([10, 31.9, 20, 31.2, 40.7]), finished_run([10, 39, 40, 50])
+    target = {"target": "31.5"}
+    assert reading("rounds_to_target", target, "paper")(other, fedavg) == 2
+    assert reading("rounds_to_target", target, "paper")(fedavg, fedavg) == 2
+    assert reading("rounds_to_target", target, "small")(other, fedavg) == 3
+    assert reading("speedup", target, "small")(other, fedavg) == pytest.approx(5 / 3)
+    assert reading("rounds_to_target", {}, "small")(finished_run([39.9]), fedavg) is None
+    assert reading("speedup", {}, "small")(finished_run([39.9]), fedavg) is None
+
+
+def test_a_relative_cell_without_its_baseline_is_not_run():
+    runs = {run.experiment: run for run in (finished_run([10, 50], seed=0),)}
+    fedavg = tuple(Experiment(**SETTING, seed=seed, method="fedprox") for seed in range(2))
+    relative = dataclasses.replace(cell("rounds_to_target"), baseline=fedavg)
+    assert value(relative, runs, "small").status == "not run"
+    runs[fedavg[0]] = finished_run([49.5])
+    assert value(relative, runs, "small").mean == 2
+
+
+def test_the_settings_of_the_three_multi_round_papers_are_the_printed_ones():
+    def only(paper, name, scale="paper", **fields):
+        found = [
+            e
+            for e in papers.experiments(paper, name, scale=scale, seeds=1)
+            if all(getattr(e, k) == v for k, v in fields.items())
+        ]
+        assert len(found) == 1
+        return found[0].changed()
+
+    assert only("fedgps", "T1", method="fedgps", partition_seed=2) == {
+        "model": "resnet18", "partition": "dirichlet_capped", "clients": 10, "sampled": 5, "rounds": 500,
+        "batch_size": 64, "augment": "reflect_flip", "weight_decay": 1e-5, "method": "fedgps", "partition_seed": 2,
+        "min_samples": 10, "momentum_buffer": "keep",
+    }  # fmt: skip
+    assert only("fedacd", "T3", method="fedacd", dataset="tinyimagenet", alpha=0.05) == {
+        "dataset": "tinyimagenet", "model": "fedacd_resnet18", "partition": "dirichlet_capped", "alpha": 0.05,
+        "clients": 20, "sampled": 8, "rounds": 200, "local_epochs": 5, "batch_size": 64, "augment": True,
+        "weight_decay": 1e-3, "method": "fedacd", "min_samples": 10, "lr_decay": 0.99, "clip": 10,
+        "measure": ["adaptability"],
+    }  # fmt: skip
+    assert only("fedimpro", "T1", method="scaffold", dataset="fmnist", alpha=0.05)["lr"] == 0.001
+    assert only("fedimpro", "T1", method="fedimpro", dataset="cifar100", clients=100) == {
+        "dataset": "cifar100", "model": "resnet50", "partition": "dirichlet_capped", "rounds": 1000,
+        "batch_size": 128, "augment": "crop_flip_cutout", "lr": 0.1, "momentum": 0, "weight_decay": 1e-4,
+        "weighting": "size", "method": "fedimpro", "min_samples": 100, "measure": ["weight_divergence"],
+    }  # fmt: skip
+
+
+def test_table_5_of_fedacd_mixes_and_does_not_mix():
+    made = papers.TABLES["fedacd"]["T5"].cells(1)
+    options = {str(c.key["row"]): c.experiments[0] for c in made if c.experiments}
+    assert options["FedAvg w/ mixup"].method == "mixup" and options["FedAvg w/o mixup"].method == "fedavg"
+    assert options["FedLC w/ mixup"].method_options == {"base": "fedlc", "tau": 1.0}
+    assert options["FedACD w/o mixup"].method_options == {"mixup": 0.0}
+
+
+def test_small_moves_fedimpros_cut_and_shortens_its_ramp():
+    cuts = [e.method_options["cut"] for e in papers.experiments("fedimpro", "T3", scale="paper", seeds=1)]
+    assert cuts == [2, 3, 4, 5]
+    small = papers.experiments("fedimpro", "T3", scale="small", seeds=1)
+    assert [(e.model, e.method_options["cut"], e.method_options["ramp"]) for e in small] == [
+        ("cnn", 1, 50), ("cnn", 2, 50), ("cnn", 3, 50)
+    ]  # fmt: skip
+
+
+def test_mean_accuracy_of_fedgps_spans_the_scenarios():
+    (mean,) = [
+        c for c in papers.TABLES["fedgps"]["T1"].cells(1) if c.key == {"row": "FedGPS", "column": "mean accuracy"}
+    ]
+    assert (mean.printed, mean.printed_std, mean.metric) == (86.73, 3.23, "best_accuracy")
+    assert sorted(e.partition_seed for e in mean.experiments) == [0, 1, 2, 3, 4]
 
 
 def test_runs_are_computed_only_when_asked_or_when_there_are_none(tmp_path, monkeypatch):

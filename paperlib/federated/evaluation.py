@@ -16,8 +16,10 @@ BATCH = 250
 
 @dataclass
 class Scores:
-    """accuracy in percent, loss: mean cross-entropy in nats, errors: float64 [C], share of each class got wrong, NaN where
-    there is no image of it."""
+    """accuracy in percent, loss: mean cross-entropy in nats.
+
+    errors: float64 [C], the share of each class that is got wrong; NaN for a class without an image.
+    """
 
     accuracy: float
     loss: float

@@ -97,7 +97,7 @@ def variance_by_draws(run: Run, ratios: tuple[float, ...] = (0.0, 0.5, 1.0, 3.0)
 
     real = torch.stack([gradient(h, y) for h, y in zip(clients.h, clients.y, strict=True)])
     own = torch.stack([drawn(k) for k in range(len(clients.y))])
-    n = torch.tensor([float(len(y)) for y in clients.y])
+    n = torch.tensor([len(y) for y in clients.y], dtype=torch.float64)
     alone = float(gradient_variance(real, n))
     rows = []
     for ratio in ratios:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from paperlib.experiment import Experiment
 from paperlib.paths import REFERENCE
-from paperlib.store import Run
+from paperlib.store import COLUMNS, Run
 
 
 def find(experiment: Experiment) -> Run | None:
@@ -52,5 +52,7 @@ def _read(folder: Path, name: str) -> dict[str, Run]:
         experiment, digest = Experiment(**known), entry["summary"]["digest"]
         if experiment.digest == digest:  # a run of an older format is not the run of today's experiment
             rows = history[digest].drop(columns="digest").reset_index(drop=True)
+            # The file has a column for all that any run has measured.
+            rows = rows[[c for c in rows if c in COLUMNS or rows[c].notna().any()]]
             shipped[digest] = Run(experiment, entry["summary"], rows)
     return shipped

@@ -16,7 +16,7 @@ RULES = {
     ),
     "small": (
         "every client keeps a fifth of its samples, 2,000 test images, a tenth of the rounds (at least 40), the "
-        "papers' small networks at a quarter of their width and the quarter-width CNN for all larger ones; all else as "
+        "small networks at a quarter of their width and the quarter-width CNN for all larger ones; all else as "
         "printed. Comparable is the order of the methods."
     ),
     "paper": "exactly as printed.",

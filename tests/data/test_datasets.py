@@ -271,9 +271,7 @@ def test_jpeg_files_must_have_one_size(tmp_path):
 def test_a_pack_that_is_not_what_its_name_says_is_refused(tmp_path):
     np.savez(tmp_path / "cifar10.npz", **pixel_pack(shape=(28, 28)))
     np.savez(tmp_path / "mnist.npz", **pixel_pack(classes=4))
-    with pytest.raises(
-        ValueError, match=r"cifar10\.npz holds .*\(1, 28, 28\).* CIFAR-10 has .*\(3, 32, 32\)"
-    ):
+    with pytest.raises(ValueError, match=r"cifar10\.npz holds .*\(1, 28, 28\).* CIFAR-10 has .*\(3, 32, 32\)"):
         load("cifar10", data_dir=tmp_path)
     with pytest.raises(ValueError, match=r"mnist\.npz holds .* in 4 classes, but MNIST has .* 10 classes"):
         load("mnist", data_dir=tmp_path)
@@ -284,9 +282,7 @@ def test_a_pack_that_is_not_what_its_name_says_is_refused(tmp_path):
 
 def test_asking_for_more_images_than_there_are_names_both_numbers(tmp_path):
     np.savez(tmp_path / "mnist.npz", **pixel_pack())
-    with pytest.raises(
-        ValueError, match="train_size=31 is more than the 30 training images of data set 'mnist'"
-    ):
+    with pytest.raises(ValueError, match="train_size=31 is more than the 30 training images of data set 'mnist'"):
         load("mnist", train_size=31, data_dir=tmp_path)
     with pytest.raises(ValueError, match="test_size=361 is more than the 360 test images"):
         load("digits", test_size=361)
@@ -298,9 +294,7 @@ def test_asking_for_more_images_than_there_are_names_both_numbers(tmp_path):
 def test_an_unknown_name_lists_the_known_ones_and_the_directory(tmp_path, name):
     assert not available(name, tmp_path)
     for ask in (load, describe_source):
-        with pytest.raises(
-            ValueError, match=f"Unknown data set '{name}': .*digits, mnist.*femnist.*"
-        ) as error:
+        with pytest.raises(ValueError, match=f"Unknown data set '{name}': .*digits, mnist.*femnist.*") as error:
             ask(name, data_dir=tmp_path)
         assert str(tmp_path) in str(error.value)
 
@@ -308,9 +302,7 @@ def test_an_unknown_name_lists_the_known_ones_and_the_directory(tmp_path, name):
 def test_only_digits_can_be_enlarged(tmp_path):
     np.savez(tmp_path / "mnist.npz", **pixel_pack())
     assert load("mnist", image_size=28, data_dir=tmp_path).shape == (1, 28, 28)
-    with pytest.raises(
-        ValueError, match="image_size=32 is not a size of data set 'mnist': choose None or 28"
-    ):
+    with pytest.raises(ValueError, match="image_size=32 is not a size of data set 'mnist': choose None or 28"):
         load("mnist", image_size=32, data_dir=tmp_path)
     with pytest.raises(ValueError, match="image_size=64 .* 'digits': choose None or 28 or 32"):
         load("digits", image_size=64)
@@ -384,9 +376,7 @@ def test_emnist_files_are_turned_upright_and_letters_count_from_zero(tmp_path):
 def test_emnist_byclass_has_digits_capitals_and_small_letters(tmp_path):
     for split in ("train", "test"):
         write_idx(tmp_path / f"EMNIST/raw/emnist-byclass-{split}-images-idx3-ubyte", pixels(62, 28, 28))
-        write_idx(
-            tmp_path / f"EMNIST/raw/emnist-byclass-{split}-labels-idx1-ubyte", np.arange(62, dtype=np.uint8)
-        )
+        write_idx(tmp_path / f"EMNIST/raw/emnist-byclass-{split}-labels-idx1-ubyte", np.arange(62, dtype=np.uint8))
     data = load("emnist_byclass", data_dir=tmp_path)
     assert "".join(data.classes[i] for i in (0, 9, 10, 35, 36, 61)) == "09AZaz"
     assert data.train_labels.tolist() == np.random.default_rng(0).permutation(62).tolist()
@@ -466,9 +456,7 @@ def test_femnist_is_read_by_writer_and_inverted(tmp_path):
     assert (data.test_labels.tolist(), data.classes[61]) == ([7], "z")
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"y": [62]}, {"x": [[0.5] * 783]}, {"x": [[1.5] * 784]}, {"x": [[0.5] * 784] * 2}]
-)
+@pytest.mark.parametrize("wrong", [{"y": [62]}, {"x": [[0.5] * 783]}, {"x": [[1.5] * 784]}, {"x": [[0.5] * 784] * 2}])
 def test_femnist_refuses_files_of_another_form(tmp_path, wrong):
     leaf_file(tmp_path / "femnist/train/a.json", {"f01": (pixels(1, 28, 28), [0])})
     leaf_file(tmp_path / "femnist/test/a.json", {"f01": (pixels(1, 28, 28), [0])})
@@ -577,9 +565,7 @@ def test_a_download_with_a_wrong_checksum_is_not_kept(tmp_path, server, fashion)
 
 def test_the_fingerprint_follows_the_content_and_not_the_place(tmp_path):
     pack = pixel_pack(62) | {"train_writers": np.arange(30) % 3}
-    pixel, label, writer = (
-        {key: pack[key].copy()} for key in ("test_images", "train_labels", "train_writers")
-    )
+    pixel, label, writer = ({key: pack[key].copy()} for key in ("test_images", "train_labels", "train_writers"))
     pixel["test_images"][3, 5, 5] ^= 1
     label["train_labels"][0] ^= 1
     writer["train_writers"][0] ^= 1

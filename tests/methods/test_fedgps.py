@@ -256,6 +256,11 @@ def test_only_clients_of_the_last_round_hold_their_update(start, pool, name):
     assert len(received) > 3
 
 
+def test_state_of_a_method_it_is_wrapped_around_is_kept(play):
+    _, progress, _ = play("fedgps", SMALL | {"base": "scaffold"}, rounds=1)
+    assert {name for own in progress.clients.values() for name in own} == {"delta", "c"}
+
+
 @pytest.mark.parametrize(
     ("options", "down", "up"),
     [

@@ -1,0 +1,43 @@
+"""FedImpro's quantities on the model of a run."""
+
+import numpy as np
+import pytest
+
+from paperlib import Experiment, run
+from paperlib.papers.fedimpro_analysis import feature_distance, inversion, variance_by_draws
+
+E = Experiment(
+    dataset="digits", model="cnn", width=0.25, clients=4, sampled=4, rounds=3, alpha=0.3, min_samples=20,
+    batch_size=32, lr=0.05, momentum=0.0, train_size=400, test_size=50,
+    method="fedimpro", method_options={"schedule": "constant", "beta_m": 0},
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return run(E, store=tmp_path_factory.mktemp("runs"))
+
+
+def test_the_same_drawn_features_reduce_the_variance_as_theorem_4_2_says(finished):
+    table = variance_by_draws(finished)
+    np.testing.assert_allclose(table["same"], table["predicted"], rtol=1e-10)
+    assert table["same"].iloc[0] == table["own"].iloc[0] > 0
+    assert (table["own"].iloc[1:] > table["same"].iloc[1:]).all()  # the term that the theorem omits
+
+
+def test_distance_leaves_out_the_labels_of_one_side_only(finished):
+    table = feature_distance(finished)
+    assert (table.distance > 0).all() and table.left_out.between(0, 1).all()
+
+
+def test_an_image_comes_back_from_its_own_feature_and_not_from_the_mean(finished):
+    _, data = inversion(finished, images=3, noise=(0.0,), steps=150)
+    mean = data.groupby("from").correlation.mean()
+    assert mean["own feature"] > 0.95 > mean["mean, noise 0"]
+    assert mean["own feature"] > mean["mean image"]
+
+
+def test_a_run_of_another_method_is_refused(finished, tmp_path):
+    other = run(E.replace(method="fedavg", method_options={}, rounds=1), store=tmp_path)
+    with pytest.raises(ValueError, match="the analysis is of a run of fedimpro, not of fedavg"):
+        variance_by_draws(other)
