@@ -161,7 +161,7 @@ class FedGPS(FedAvg):
     def loss(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
         if self.surrogate == "none":
             return super().loss(theta, batch, shared, own)
-        z, z_s, y_s = self.features(theta, batch)
+        z, z_s, y_s = self.encode(theta, batch)
         logits = self.net(theta, torch.cat([z, z_s]), start="classifier")
         loss = self.logit_loss(logits[: len(z)], batch)
         loss = loss + self.surrogate_weight * cross_entropy(logits[len(z) :], y_s + self.classes)
@@ -171,7 +171,7 @@ class FedGPS(FedAvg):
             loss = loss + self.lambda_2 * self.stage_2(z_s, shared["prototypes"][y_s], batch)
         return loss
 
-    def features(self, theta: Tensor, batch: "Batch") -> tuple[Tensor, Tensor, Tensor]:
+    def encode(self, theta: Tensor, batch: "Batch") -> tuple[Tensor, Tensor, Tensor]:
         """Real features [B, d], surrogate features [B_s, d] and labels [B_s] of a fresh surrogate batch."""
         options: dict[str, Any] = {"stop": "classifier", "train": True, "generator": batch.generator}
         if self.images is None:

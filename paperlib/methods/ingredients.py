@@ -52,10 +52,12 @@ def softened_kl(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
 def adjust_logits(logits: Tensor, counts: Tensor, shift: Callable[[Tensor], Tensor]) -> Tensor:
     """logits [B, C] + shift(counts), and minus infinity for a class the client has no sample of.
 
-    counts: int64 [C]. shift: [C] -> [C], of counts that are at least 1. An absent class thereby has probability zero
-    and its row of the classifier no gradient.
+    counts: int64 [C]; outputs beyond the first C stay as they are. shift: [C] -> [C], of counts that are at least 1. An
+    absent class thereby has probability zero and its row of the classifier no gradient.
     """
-    return (logits + shift(counts.clamp(min=1).to(logits.dtype))).masked_fill(counts == 0, -torch.inf)
+    own, others = logits.tensor_split([len(counts)], dim=1)
+    own = (own + shift(counts.clamp(min=1).to(logits.dtype))).masked_fill(counts == 0, -torch.inf)
+    return torch.cat([own, others], 1) if others.shape[1] else own
 
 
 def use_preset(method: FedAvg, presets: Mapping[str, Mapping[str, Any]], choices: Mapping[str, Sequence[Any]]) -> None:

@@ -87,3 +87,11 @@ def test_a_method_with_a_loss_of_its_own_refuses_a_base_that_changes_the_loss(ou
     with pytest.raises(ValueError, match="cannot be wrapped around FedDecorr, whose loss it would not see"):
         build(outer, {"base": "feddecorr"})
     build(outer, {"base": "fedlc"})  # changes the loss of the logits, which both use
+
+
+@pytest.mark.parametrize("outer", ["fedlc", "fedntd", "feddecorr", "fedprox", "gc_fed", "mixup"])
+def test_fedgps_can_be_wrapped_although_it_has_more_outputs(play, outer):
+    cheap = {"surrogate_batch": 8, "surrogate_images": 4}
+    _, combined, _ = play(outer, {"base": "fedgps"} | cheap, rounds=2, partition="dirichlet", alpha=0.3)
+    _, alone, _ = play("fedgps", cheap, rounds=2, partition="dirichlet", alpha=0.3)
+    assert combined.finite and (combined.theta - alone.theta).norm() > 1e-5
