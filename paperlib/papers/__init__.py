@@ -20,7 +20,7 @@ TABLES: dict[str, dict[str, TableSpec]] = {
 }
 FIGURES: dict[str, dict[str, FigureSpec]] = {
     "fedgps": fedgps.FIGURES,
-    "fedacd": {},
+    "fedacd": fedacd.FIGURES,
     "gc_fed": gc_fed_report.FIGURES,
     "fedimpro": fedimpro.FIGURES,
 }

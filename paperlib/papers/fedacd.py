@@ -8,11 +8,17 @@ has the same protocol. A run's seed is also the seed of its partition.
 
 from typing import Any
 
+import pandas as pd
+from matplotlib.figure import Figure
+
+from paperlib import plots
 from paperlib.experiment import Experiment
 from paperlib.methods import REGISTRY
 from paperlib.papers.cells import Cell
+from paperlib.papers.gathering import Runs
 from paperlib.papers.grid import TITLES, Row, cells, parse, rows, runs_of
-from paperlib.papers.report import TableSpec
+from paperlib.papers.report import FigureSpec, TableSpec
+from paperlib.papers.scales import at_scale
 
 COMMON: dict[str, Any] = {
     "partition": "dirichlet_capped", "min_samples": 10, "batch_size": 64, "augment": True, "lr": 0.01, "lr_decay": 0.99,
@@ -118,6 +124,37 @@ def together(read: str) -> Any:
     return by_seeds
 
 
+def together_experiments(seeds: int) -> list[Experiment]:
+    return [e for cell in together("last10_accuracy")(seeds) for e in cell.experiments]
+
+
+def together_curves(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
+    """Accuracy by round of the comparison in one protocol, smoothed over ten rounds."""
+    data = []
+    with plots.style():
+        figure, axes = plots.panels(2, 2, (3.6, 2.8))
+        for ax, alpha in zip(axes, (0.1, 0.05), strict=True):
+            histories = {}
+            for method in TOGETHER:
+                row = {**PROTOCOL, "alpha": alpha, "method": method}
+                wanted = [at_scale(e, scale) for e in runs_of(in_protocol, row, seeds)]
+                histories[method] = [runs[e].history for e in wanted if e in runs]
+                for e in wanted:
+                    if e in runs:
+                        curve = runs[e].history[["round", "test_accuracy", "weight_divergence"]]
+                        data.append(curve.assign(alpha=alpha, method=method, seed=e.seed))
+            found = {method: of for method, of in histories.items() if of}
+            ax.set_title(f"β = {alpha:g}")
+            if found:
+                plots.curves(ax, found, {method: method for method in found})
+            else:
+                plots.not_run(ax)
+        if data:
+            axes[0].legend(loc="upper left", fontsize=7)
+    columns = ["round", "test_accuracy", "weight_divergence", "alpha", "method", "seed"]
+    return figure, pd.concat(data, ignore_index=True)[columns] if data else pd.DataFrame(columns=columns)
+
+
 def by_lambda(row: Row) -> str:
     return f"λ={parse(row['setting'])['lambda']}"
 
@@ -137,11 +174,11 @@ TABLES = {
     ),
     "E1": TableSpec(
         "Accuracy (%, mean of the last ten rounds) in one protocol, 5 of 10 clients (our addition)",
-        "4.2", "comparison", together("last10_accuracy"),
+        "4.2", "one_protocol", together("last10_accuracy"),
     ),
     "E2": TableSpec(
         "Adaptability risk of the local models of the last round in the same protocol (our addition)",
-        "4.2", "comparison", together("adaptability_risk"), lower_is_better=True,
+        "4.2", "one_protocol", together("adaptability_risk"), lower_is_better=True,
     ),
     "T5": TableSpec(
         "Test accuracy (%) with and without input mixup", "4.3", "ablation",
@@ -156,5 +193,11 @@ TABLES = {
     "T9": TableSpec(
         "KL of the local matrices P to the template Q (nats)", "4.3", "ablation",
         table("T9", "template_kl", "kl_to_template"), lower_is_better=True,
+    ),
+}  # fmt: skip
+FIGURES = {
+    "E3": FigureSpec(
+        "Accuracy by round in one protocol, 5 of 10 clients (our addition)", "4.2", "one_protocol",
+        together_experiments, together_curves,
     ),
 }  # fmt: skip

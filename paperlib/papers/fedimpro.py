@@ -171,6 +171,35 @@ def divergence(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame
     return figure, table
 
 
+def cut_experiments(seeds: int) -> list[Experiment]:
+    return [e for cell in cuts_of_the_cnn(seeds) for e in cell.experiments if e.alpha == BASIC["alpha"]]
+
+
+def cut_divergence(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
+    """Weight divergence and smoothed accuracy of the CNN by the cut."""
+    data = []
+    for method in BY_CUT:
+        for e in runs_of(by_cut, {"alpha": BASIC["alpha"], "method": method}, seeds):
+            run = runs.get(at_scale(e, scale))
+            if run is not None:
+                curve = run.history[["round", "test_accuracy", "weight_divergence"]]
+                data.append(curve.assign(method=method, seed=e.seed))
+    columns = ["round", "test_accuracy", "weight_divergence", "method", "seed"]
+    table = pd.concat(data, ignore_index=True)[columns] if data else pd.DataFrame(columns=columns)
+    with plots.style():
+        figure, axes = plots.panels(2, 2, (3.4, 2.6))
+        for ax, column in zip(axes, ("test_accuracy", "weight_divergence"), strict=True):
+            if not len(table):
+                plots.not_run(ax)
+                continue
+            plots.lines(ax, table, "round", column, "method", window=WINDOW)
+            ax.set_xlabel("round")
+            ax.set_ylabel({"test_accuracy": "test accuracy (%)"}.get(column, "weight divergence"))
+        if len(table):
+            axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=7)
+    return figure, table
+
+
 def layer_divergence(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
     """Figure 3: FedAvg's divergence per layer and per stage, each divided by its own maximum over the rounds."""
     table = histories(runs, scale, seeds, ("FedAvg",))
@@ -202,7 +231,7 @@ TABLES = {
         "Rounds to a target accuracy (below scale paper: FedAvg's best, rounded down)", "5.2", "comparison",
         rounds_table(), lower_is_better=True,
     ),
-    "T3": TableSpec("Best test accuracy (%) by the cut", "5.4", "cut", table("T3", cut)),
+    "T3": TableSpec("Best test accuracy (%) by the cut", "5.4", "comparison", table("T3", cut)),
     "E1": TableSpec(
         "Best test accuracy (%) of a CNN by the cut: lr 0.03, w = 1 throughout (our addition)", "5.4", "cut",
         cuts_of_the_cnn,
@@ -213,6 +242,10 @@ TABLES = {
     ),
 }  # fmt: skip
 FIGURES = {
+    "E2": FigureSpec(
+        "Accuracy and weight divergence of a CNN by the cut, a = 0.1 (our addition)", "5.4", "cut",
+        cut_experiments, cut_divergence,
+    ),
     "F2b": FigureSpec("Weight divergence, CIFAR-10, 5 of 10 clients, a = 0.1", "5.3", "divergence",
                       divergence_experiments, divergence),
     "F3": FigureSpec(
