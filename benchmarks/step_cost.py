@@ -32,7 +32,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "FedImpro, cut 2": ("fedimpro", {"cut": 2}),
     "FedImpro, cut 3": ("fedimpro", {"cut": 3}),
 }
-SAMPLES, REPETITIONS = 1_280, 7
+SAMPLES, REPETITIONS = 1_280, 5
 
 
 def main() -> None:

@@ -92,7 +92,7 @@ TOGETHER: dict[str, tuple[str, dict[str, Any]]] = {
     "GC-Fed": ("gc_fed", {}),
     "FedImpro": ("fedimpro", {"schedule": "constant"}),
     "FedGPS": ("fedgps", {}),
-    "FedGPS, λ1 = 0.1": ("fedgps", {"lambda_1": 0.1, "match_classes": True}),
+    "FedGPS, λ1 = 0.1, λg = 0.05": ("fedgps", {"lambda_1": 0.1, "match_classes": True, "lambda_g": 0.05}),
     "FedACD": ("fedacd", {}),
 }
 PROTOCOL: Row = {
