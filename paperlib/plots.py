@@ -98,7 +98,7 @@ def lines(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, window: int 
     for number, (name, part) in enumerate(data.groupby(group, sort=False)):
         mean = part.groupby(x)[y].mean()
         known = str(name) in ORDER
-        colour, line = look_of(str(name)) if known else (COLOURS[number % 10], LINES[number // 10 % 4])
+        colour, line = look_of(str(name)) if known else (COLOURS[-1 - number % 10], LINES[number // 10 % 4])
         if window > 1:
             ax.plot(mean.index, mean, line, color=colour, alpha=0.25, linewidth=0.7)
         ax.plot(mean.index, smooth(mean.to_numpy(), window), line, color=colour, label=str(name), linewidth=1.4)
