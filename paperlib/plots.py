@@ -40,6 +40,15 @@ def look_of(method: str) -> tuple[tuple[float, float, float], str]:
     return COLOURS[number], LINES[number % 4]
 
 
+def looks(names: Sequence[str]) -> dict[str, tuple[tuple[float, float, float], str]]:
+    """Colour and line style of everything in one panel: methods of `ORDER` as always, the others from what is left."""
+    taken = {ORDER.index(name) for name in names if name in ORDER}
+    free = [number for number in range(len(COLOURS)) if number not in taken]
+    others = [name for name in names if name not in ORDER]
+    look = {name: (COLOURS[free[i % len(free)]], LINES[(i + 1) % 4]) for i, name in enumerate(others)}
+    return look | {name: look_of(name) for name in names if name in ORDER}
+
+
 def panels(count: int, columns: int, size: tuple[float, float] = (3.2, 2.4)) -> tuple[Figure, list[Axes]]:
     """A figure with ``count`` axes in rows of ``columns``; size is that of one axes, in inches."""
     rows = -(-count // columns)
@@ -54,10 +63,11 @@ def curves(
     ax: Axes, by_method: Mapping[str, Sequence[pd.DataFrame]], labels: Mapping[str, str], window: int = 10
 ) -> None:
     """Smoothed test accuracy over rounds: mean over the seeds, and the band from the lowest to the highest seed."""
+    look = looks(list(by_method))
     for method, histories in by_method.items():
         rounds = histories[0]["round"]
         smoothed = np.stack([smooth(h.test_accuracy.to_numpy(), window) for h in histories])
-        colour, line = look_of(method)
+        colour, line = look[method]
         ax.plot(rounds, smoothed.mean(0), line, color=colour, label=labels[method], linewidth=1.4)
         if len(histories) > 1:
             ax.fill_between(rounds, smoothed.min(0), smoothed.max(0), color=colour, alpha=0.15, linewidth=0)
@@ -95,10 +105,10 @@ def spread(ax: Axes, data: pd.DataFrame, x: str, group: str) -> None:
 
 def lines(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, window: int = 1) -> None:
     """Mean over the seeds of y against x, a line per ``group``; with a window over x, the raw mean stands behind it."""
-    for number, (name, part) in enumerate(data.groupby(group, sort=False)):
+    look = looks([str(name) for name in data[group].unique()])
+    for name, part in data.groupby(group, sort=False):
         mean = part.groupby(x)[y].mean()
-        known = str(name) in ORDER
-        colour, line = look_of(str(name)) if known else (COLOURS[-1 - number % 10], LINES[number // 10 % 4])
+        colour, line = look[str(name)]
         if window > 1:
             ax.plot(mean.index, mean, line, color=colour, alpha=0.25, linewidth=0.7)
         ax.plot(mean.index, smooth(mean.to_numpy(), window), line, color=colour, label=str(name), linewidth=1.4)

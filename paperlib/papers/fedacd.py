@@ -150,7 +150,7 @@ def together_curves(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.Data
             else:
                 plots.not_run(ax)
         if data:
-            axes[0].legend(loc="upper left", fontsize=7)
+            axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=7)
     columns = ["round", "test_accuracy", "weight_divergence", "alpha", "method", "seed"]
     return figure, pd.concat(data, ignore_index=True)[columns] if data else pd.DataFrame(columns=columns)
 
