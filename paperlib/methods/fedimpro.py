@@ -150,13 +150,14 @@ class FedImpro(FedAvg):
         h_fake, y_fake = self.draw(batch)
         h_fake = h_fake.view(-1, *self.shape)
         options: dict[str, Any] = {"train": True, "generator": batch.generator}
-        h = self.net(theta, batch.x, stop=self.first, buffers=batch.buffers, **options)
+        views = self.net.views(theta)
+        h = self.net(views, batch.x, stop=self.first, buffers=batch.buffers, **options)
         if self.joint_bn:
-            logits = self.net(theta, torch.cat([h, h_fake]), start=self.first, buffers=batch.buffers, **options)
+            logits = self.net(views, torch.cat([h, h_fake]), start=self.first, buffers=batch.buffers, **options)
             real, fake = self.logit_loss(logits[: len(h)], batch), cross_entropy(logits[len(h) :], y_fake)
         else:
             real = super().loss(theta, replace(batch, hidden=h, start=self.first), shared, own)
-            logits = self.net(theta, h_fake, start=self.first, buffers=batch.buffers.clone(), **options)
+            logits = self.net(views, h_fake, start=self.first, buffers=batch.buffers.clone(), **options)
             fake = cross_entropy(logits, y_fake)
         self.follow(batch.notes, h.detach().flatten(1), batch.y)
         return real + self.fake_weight(batch.round) * fake

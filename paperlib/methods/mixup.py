@@ -47,7 +47,9 @@ class Mixup(FedAvg):
             b = torch.multinomial(odds, size, replacement=True, generator=batch.generator)
         else:
             b = torch.randperm(size, generator=batch.generator, device=batch.x.device)
-        return replace(batch, x=torch.lerp(batch.x[b], batch.x, rho), partner=batch.y[b], rho=rho)
+        # Written into memory of x's layout: that of grey images would be ambiguous, and convolutions then slower.
+        x = torch.lerp(batch.x[b], batch.x, rho, out=torch.empty_like(batch.x))
+        return replace(batch, x=x, partner=batch.y[b], rho=rho)
 
     def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
         loss = super().logit_loss(logits, batch)

@@ -55,7 +55,7 @@ class Network:
 
     def __call__(
         self,
-        theta: Tensor,
+        theta: Tensor | list[Tensor],
         x: Tensor,
         *,
         start: int | str = 0,
@@ -66,12 +66,13 @@ class Network:
     ) -> Tensor:
         """Output of stages ``start`` to ``stop`` (exclusive; default: all, giving logits [B, C]).
 
-        theta: [P]. x: [B, channels, height, width] for start 0, else the output of stage ``start - 1``.
+        theta: [P], or its `views` where several calls follow each other.
+        x: [B, channels, height, width] for start 0, else the output of stage ``start - 1``.
         buffers: [Q], read in evaluation and updated in place when ``train``. generator: source of dropout masks;
         dropout is active only when ``train`` and a generator is given.
         """
         first, last = self.index(start), len(self.stages) if stop is None else self.index(stop)
-        values = list(self.split(theta).values())
+        values = self.views(theta) if isinstance(theta, Tensor) else list(theta)
         if self.buffer_size and buffers is not None:
             values += self.split_buffers(buffers).values()
         for module, dropouts, names in self._own_modules()[first:last]:
@@ -114,6 +115,10 @@ class Network:
         """Views of a flat vector [P], one per parameter tensor, by name."""
         # `split` and not slices: the backward of a slice would allocate a full vector per tensor.
         return {t.name: part.view(t.shape) for t, part in zip(self.tensors, vector.split(self._sizes), strict=True)}
+
+    def views(self, theta: Tensor) -> list[Tensor]:
+        """The tensors of theta [P] in order; the backward pass of several calls on them makes one full vector only."""
+        return list(self.split(theta).values())
 
     def split_buffers(self, vector: Tensor) -> dict[str, Tensor]:
         """Views of a flat buffer vector [Q], one per buffer, by name."""
