@@ -18,8 +18,8 @@ def cli(monkeypatch, tmp_path):
 def test_list_counts_runs_per_scale(cli):
     answer = cli("list")
     assert answer.exit_code == 0
-    row = next(line for line in answer.output.splitlines() if " T2 " in line)
-    assert "gc_fed" in row and "12 of 12" in row  # three seeds of four methods are shipped at scale small
+    row = next(line for line in answer.output.splitlines() if " gc_fed " in line and " T2 " in line)
+    assert "12 of 12" in row  # three seeds of four methods are shipped at scale small
     assert "0 of 12" in row  # and none at paper
     assert "fedhydra" in answer.output and "T18" in answer.output
 

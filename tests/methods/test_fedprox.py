@@ -32,6 +32,6 @@ def test_mu_equal_to_one_over_lr_forgets_every_step_but_the_last(start):
             return g
 
     method.__class__ = Recording
-    upload, _, _ = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})
+    upload = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}).upload
     assert len(taken) > 2
     torch.testing.assert_close(upload["delta"], -0.05 * taken[-1], atol=1e-14, rtol=0)
