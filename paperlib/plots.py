@@ -1,6 +1,5 @@
 """Drawing: one style, and the kinds of plots that the papers use."""
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -34,19 +33,13 @@ def style() -> Iterator[None]:
         yield
 
 
-def look_of(method: str) -> tuple[tuple[float, float, float], str]:
-    """Colour and line style of a method or another name."""
-    number = ORDER.index(method) if method in ORDER else zlib.crc32(method.encode()) % 10
-    return COLOURS[number], LINES[number % 4]
-
-
 def looks(names: Sequence[str]) -> dict[str, tuple[tuple[float, float, float], str]]:
     """Colour and line style of everything in one panel: methods of `ORDER` as always, the others from what is left."""
     taken = {ORDER.index(name) for name in names if name in ORDER}
     free = [number for number in range(len(COLOURS)) if number not in taken]
     others = [name for name in names if name not in ORDER]
     look = {name: (COLOURS[free[i % len(free)]], LINES[(i + 1) % 4]) for i, name in enumerate(others)}
-    return look | {name: look_of(name) for name in names if name in ORDER}
+    return look | {name: (COLOURS[i], LINES[i % 4]) for i, name in enumerate(ORDER) if name in names}
 
 
 def panels(count: int, columns: int, size: tuple[float, float] = (3.2, 2.4)) -> tuple[Figure, list[Axes]]:
@@ -78,7 +71,7 @@ def curves(
 def raw_and_smoothed(ax: Axes, history: pd.DataFrame, method: str, at: int, window: int = 10) -> None:
     """One run: the raw curve behind the smoothed one, its peak dashed, its smoothed value at round ``at`` dotted."""
     rounds, raw = history["round"].to_numpy(), history.test_accuracy.to_numpy()
-    smoothed, (colour, _) = smooth(raw, window), look_of(method)
+    smoothed, (colour, _) = smooth(raw, window), looks([method])[method]
     ax.plot(rounds, raw, color=colour, alpha=0.3, linewidth=0.8)
     ax.plot(rounds, smoothed, color=colour, linewidth=1.5)
     ax.axhline(smoothed.max(), color=colour, linestyle="--", linewidth=0.9)
@@ -91,10 +84,11 @@ def raw_and_smoothed(ax: Axes, history: pd.DataFrame, method: str, at: int, wind
 def spread(ax: Axes, data: pd.DataFrame, x: str, group: str) -> None:
     """Mean and standard deviation of column ``accuracy`` against ``x``, a line per ``group``; x at equal distances."""
     places = {value: place for place, value in enumerate(sorted(data[x].unique()))}
+    look = looks([str(name) for name in data[group].unique()])
     for name, part in data.groupby(group, sort=False):
         by_x = part.groupby(x).accuracy
         where = [places[value] for value in by_x.mean().index]
-        colour, line = look_of(str(name))
+        colour, line = look[str(name)]
         ax.errorbar(
             where, by_x.mean(), by_x.std(ddof=1).fillna(0), fmt="o" + line,
             color=colour, label=str(name), markersize=3, linewidth=1.2, capsize=2,

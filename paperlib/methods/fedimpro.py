@@ -117,7 +117,7 @@ class FedImpro(FedAvg):
         return super().broadcast(server, theta) | {name: server[name] for name in ("mu", "s") if name in server}
 
     def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
-        visit.notes |= {name: shared[name].clone() for name in ("mu", "s") if name in shared}
+        visit.notes |= {name: shared[name] for name in ("mu", "s") if name in shared}
         return super().begin(theta, shared, own, visit)
 
     def draw(self, batch: "Batch") -> tuple[Tensor, Tensor]:

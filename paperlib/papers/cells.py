@@ -47,10 +47,8 @@ class Value:
 
 def reading(metric: str, setting: dict[str, str], scale: str) -> Reading:
     """How a metric is read off a run; raises ValueError for one that is not a quantity of single runs."""
-    if metric in (
-        "test_accuracy",
-        "last10_accuracy",
-    ):  # GC-Fed's readout is only given for Table 6: the last ten rounds
+    # GC-Fed's readout is only given for Table 6: the last ten rounds.
+    if metric in ("test_accuracy", "last10_accuracy"):
         return lambda run, _: last_mean(run.history.test_accuracy.to_numpy(), 10)
     if metric in ("best_accuracy", "final_accuracy"):
         return lambda run, _: run.summary[metric]

@@ -16,7 +16,7 @@ from paperlib.experiment import Experiment
 from paperlib.methods import REGISTRY
 from paperlib.papers.cells import Cell
 from paperlib.papers.gathering import Runs
-from paperlib.papers.grid import TITLES, Row, cells, parse, rows, runs_of
+from paperlib.papers.grid import TITLES, Row, cells, federation, parse, rows, runs_of, stacked
 from paperlib.papers.report import FigureSpec, TableSpec
 from paperlib.papers.scales import at_scale
 
@@ -59,16 +59,12 @@ def experiment(row: Row, seed: int) -> Experiment | None:
     return Experiment(
         dataset=row["dataset"],
         model=MODELS[row["model"]],
-        alpha=float(row["alpha"]),
-        clients=int(row["clients"]),
-        sampled=int(row["sampled"]),
-        rounds=int(row["rounds"]),
-        local_epochs=int(row["local_epochs"]),
         weight_decay=WEIGHT_DECAY.get(row["dataset"], 1e-5),
         method=method,
         method_options=options,
         seed=seed,
         partition_seed=seed,
+        **federation(row),
         **COMMON,
     )
 
@@ -82,8 +78,12 @@ def mixed(row: Row) -> str:
 
 
 def table(name: str, read: str, metric: str = "test_accuracy", **place: Any) -> Any:
-    printed = rows("fedacd", name, (metric,), METHODS)
-    return cells(printed, experiment, **({"column": column} | place), read={metric: read})
+    return cells(
+        lambda: rows("fedacd", name, (metric,), METHODS),
+        experiment,
+        **({"column": column} | place),
+        read={metric: read},
+    )
 
 
 # The methods of the multi-round papers in one protocol that none of them prints: 5 of 10 clients, one local epoch.
@@ -152,7 +152,7 @@ def together_curves(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.Data
         if data:
             axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=7)
     columns = ["round", "test_accuracy", "weight_divergence", "alpha", "method", "seed"]
-    return figure, pd.concat(data, ignore_index=True)[columns] if data else pd.DataFrame(columns=columns)
+    return figure, stacked(data, columns)
 
 
 def by_lambda(row: Row) -> str:

@@ -16,7 +16,7 @@ from paperlib.experiment import Experiment
 from paperlib.methods import REGISTRY
 from paperlib.papers.cells import Cell
 from paperlib.papers.gathering import Runs
-from paperlib.papers.grid import TITLES, Row, cells, rows, runs_of
+from paperlib.papers.grid import TITLES, Row, cells, federation, rows, runs_of, stacked
 from paperlib.papers.report import FigureSpec, TableSpec
 from paperlib.papers.scales import at_scale
 
@@ -56,17 +56,13 @@ def experiment(row: Row, seed: int) -> Experiment | None:
     return Experiment(
         dataset=row["dataset"],
         model=row["model"],
-        alpha=float(row["alpha"]),
-        clients=int(row["clients"]),
-        sampled=int(row["sampled"]),
-        rounds=int(row["rounds"]),
-        local_epochs=int(row["local_epochs"]),
         min_samples=MIN_SAMPLES.get(int(row["clients"]), 10),
         augment=AUGMENT.get(row["dataset"], "reflect_flip"),
         method=method,
         method_options=options,
         seed=seed,
         partition_seed=int(row["scenario"]) - 1,
+        **federation(row),
         **COMMON,
         **optimizer,
     )
@@ -81,13 +77,15 @@ def scenario(row: Row) -> str:
 
 def table(name: str) -> Any:
     """Accuracy, rounds to the target and speed-up per scenario, then the mean and spread over the scenarios."""
-    printed = rows("fedgps", name, NAMES, METHODS, lambda r: r["scenario"] != "mean")
+
+    def printed() -> list[dict[str, Any]]:
+        return rows("fedgps", name, NAMES, METHODS, lambda r: r["scenario"] != "mean")
+
     single = cells(printed, experiment, scenario, read={"test_accuracy": "best_accuracy"}, baseline="FedAvg")
-    means = rows("fedgps", name, ("mean_accuracy",), METHODS)
 
     def by_seeds(seeds: int) -> list[Cell]:
         made = single(seeds)
-        for r in means:
+        for r in rows("fedgps", name, ("mean_accuracy",), METHODS):
             same = [c for c in made if c.key["row"] == r["method"] and c.metric == "best_accuracy"]
             runs = tuple(e for cell in same for e in cell.experiments)
             key: dict[str, object] = {"row": r["method"], "column": "mean accuracy"}
@@ -178,7 +176,7 @@ def divergence(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame
             share = e.sampled / e.clients
             data.append(curve.assign(sampled=f"{share:.0%}", seed=e.seed, published=curve["mean"] / share))
     columns = ["round", "sampled", "seed", "mean", "published"]
-    table = pd.concat(data, ignore_index=True)[columns] if data else pd.DataFrame(columns=columns)
+    table = stacked(data, columns)
     with plots.style():
         figure, axes = plots.panels(2, 2, (3.4, 2.6))
         titles = {"mean": "mean over all clients", "published": "sum over all / sampled"}
@@ -206,7 +204,7 @@ TABLES = {
     ),
     "T6": TableSpec(
         "Best accuracy (%) without the model-sized download (FedGPS-CF)", "5.3", "ablation",
-        cells(rows("fedgps", "T6", ("test_accuracy",), METHODS), experiment, setting,
+        cells(lambda: rows("fedgps", "T6", ("test_accuracy",), METHODS), experiment, setting,
               read={"test_accuracy": "best_accuracy"}),
     ),
 }  # fmt: skip

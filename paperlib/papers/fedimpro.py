@@ -6,6 +6,7 @@ run's seed is also the seed of its partition. Accuracy is the best over all roun
 normalised here, which the authors' code does not do.
 """
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,7 @@ from paperlib.experiment import Experiment
 from paperlib.methods import REGISTRY
 from paperlib.papers.cells import Cell
 from paperlib.papers.gathering import Runs
-from paperlib.papers.grid import TITLES, Row, cells, parse, rows, runs_of
+from paperlib.papers.grid import TITLES, Make, Row, cells, federation, parse, rows, runs_of, stacked
 from paperlib.papers.report import FigureSpec, TableSpec
 from paperlib.papers.scales import at_scale
 from paperlib.papers.values import printed_table
@@ -56,11 +57,6 @@ def experiment(row: Row, seed: int) -> Experiment | None:
     return Experiment(
         dataset=row["dataset"],
         model=row["model"],
-        alpha=float(row["alpha"]),
-        clients=int(row["clients"]),
-        sampled=int(row["sampled"]),
-        rounds=int(row["rounds"]),
-        local_epochs=int(row["local_epochs"]),
         lr=learning_rates().get(_place(row), 0.1),
         min_samples=CLASSES.get(row["dataset"], 10),
         augment=AUGMENT.get(row["dataset"], False),
@@ -69,6 +65,7 @@ def experiment(row: Row, seed: int) -> Experiment | None:
         method_options=options,
         seed=seed,
         partition_seed=seed,
+        **federation(row),
         **COMMON,
     )
 
@@ -90,13 +87,15 @@ def setting(row: Row) -> str:
 
 
 def table(name: str, column: Any = setting) -> Any:
-    printed = rows("fedimpro", name, ("test_accuracy",), METHODS, lambda r: r["scenario"] != "average")
+
+    def printed() -> list[dict[str, Any]]:
+        return rows("fedimpro", name, ("test_accuracy",), METHODS, lambda r: r["scenario"] != "average")
+
     return cells(printed, experiment, column, read={"test_accuracy": "best_accuracy"})
 
 
 def rounds_table() -> Any:
-    printed = rows("fedimpro", "T2", ("rounds_to_target",), METHODS)
-    return cells(printed, experiment, setting, baseline="FedAvg")
+    return cells(lambda: rows("fedimpro", "T2", ("rounds_to_target",), METHODS), experiment, setting, baseline="FedAvg")
 
 
 def cut(row: Row) -> str:
@@ -144,11 +143,11 @@ def divergence_experiments(seeds: int) -> list[Experiment]:
     return [e for method in COMPARED for e in runs_of(experiment, {**BASIC, "method": method}, seeds)]
 
 
-def histories(runs: Runs, scale: str, seeds: int, methods: tuple[str, ...]) -> pd.DataFrame:
-    """Histories of all runs there are, below one another, with columns method and seed."""
+def histories(runs: Runs, scale: str, seeds: int, methods: Iterable[str], make: Make = experiment) -> pd.DataFrame:
+    """Histories of all runs there are in the basic setting, below one another, with columns method and seed."""
     data = []
     for method in methods:
-        for e in runs_of(experiment, {**BASIC, "method": method}, seeds):
+        for e in runs_of(make, {**BASIC, "method": method}, seeds):
             run = runs.get(at_scale(e, scale))
             if run is not None:
                 data.append(run.history.assign(method=method, seed=e.seed))
@@ -177,15 +176,8 @@ def cut_experiments(seeds: int) -> list[Experiment]:
 
 def cut_divergence(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
     """Weight divergence and smoothed accuracy of the CNN by the cut."""
-    data = []
-    for method in BY_CUT:
-        for e in runs_of(by_cut, {"alpha": BASIC["alpha"], "method": method}, seeds):
-            run = runs.get(at_scale(e, scale))
-            if run is not None:
-                curve = run.history[["round", "test_accuracy", "weight_divergence"]]
-                data.append(curve.assign(method=method, seed=e.seed))
-    columns = ["round", "test_accuracy", "weight_divergence", "method", "seed"]
-    table = pd.concat(data, ignore_index=True)[columns] if data else pd.DataFrame(columns=columns)
+    table = histories(runs, scale, seeds, BY_CUT, by_cut)
+    table = table.reindex(columns=["round", "test_accuracy", "weight_divergence", "method", "seed"])
     with plots.style():
         figure, axes = plots.panels(2, 2, (3.4, 2.6))
         for ax, column in zip(axes, ("test_accuracy", "weight_divergence"), strict=True):
@@ -210,7 +202,7 @@ def layer_divergence(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.Dat
         part["divergence"] /= part.groupby("seed").divergence.transform("max")
         parts.append(part)
     columns = ["round", "seed", "kind", "part", "divergence"]
-    data = pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+    data = stacked(parts, columns)
     with plots.style():
         figure, axes = plots.panels(2, 2, (3.4, 2.6))
         for ax, kind in zip(axes, ("layer", "stage"), strict=True):

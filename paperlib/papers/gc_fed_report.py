@@ -25,8 +25,9 @@ def cells(
     name: str, column: Callable[[Row], str], row: Callable[[Row], str] | None = None, *metrics: str
 ) -> Callable[[int], list[Cell]]:
     """The cells of a printed table, by number of seeds."""
-    printed = grid.rows("gc_fed", name, metrics or ("test_accuracy",), METHODS)
-    return grid.cells(printed, experiment, column, row)
+    return grid.cells(
+        lambda: grid.rows("gc_fed", name, metrics or ("test_accuracy",), METHODS), experiment, column, row
+    )
 
 
 def setting(row: Row) -> str:
@@ -104,8 +105,7 @@ ALPHAS = (0.05, 0.1, 1, 1000)
 
 
 def _experiments(settings: Iterable[tuple[Row, str]], seeds: int) -> list[Experiment]:
-    made = [experiment({**row, "method": method}, seed) for row, method in settings for seed in range(seeds)]
-    return [e for e in made if e is not None]
+    return [e for row, method in settings for e in grid.runs_of(experiment, {**row, "method": method}, seeds)]
 
 
 def _runs(runs: Runs, scale: str, row: Row, method: str, seeds: int, **changes: Any) -> list[pd.DataFrame]:
@@ -131,7 +131,7 @@ def dynamics(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
         top = max(ax.get_ylim()[1] for ax in axes)
         for ax in axes:
             ax.set_ylim(0, top)
-    return figure, _concat(data, ["round", "test_accuracy", "method", "smoothed"])
+    return figure, grid.stacked(data, ["round", "test_accuracy", "method", "smoothed"])
 
 
 def training_dynamics(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
@@ -168,7 +168,7 @@ def training_dynamics(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.Da
             plots.not_run(axes[0])
         elif missing:
             figure.supxlabel(f"not run at this scale yet: {'; '.join(missing)}", fontsize=7, color="0.5")
-    return figure, _concat(data, ["round", "test_accuracy", "dataset", "clients", "method", "seed"])
+    return figure, grid.stacked(data, ["round", "test_accuracy", "dataset", "clients", "method", "seed"])
 
 
 def _panel(dataset: str, model: str, clients: int) -> Row:
@@ -201,7 +201,7 @@ def similarity(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame
             layers = [c for c in run.history.columns if c.startswith("cka/")]
             long = run.history.melt("round", layers, var_name="layer", value_name="cka")
             data.append(long.assign(method=name, layer=long.layer.str.removeprefix("cka/")))
-    table = _concat(data, ["round", "layer", "cka", "method"])
+    table = grid.stacked(data, ["round", "layer", "cka", "method"])
     layers = list(table.layer.unique()) or ["conv1", "conv2", "fc1", "classifier"]
     with plots.style():
         figure, axes = plots.panels(len(layers), 2, (3.2, 2.2))
@@ -295,15 +295,11 @@ def partitions(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame
             ax.set_title(f"α = {alpha:g}")
             table = pd.DataFrame(counts.numpy()).rename_axis("client").reset_index()
             data.append(table.melt("client", var_name="class", value_name="samples").assign(alpha=alpha))
-    return figure, _concat(data, ["client", "class", "samples", "alpha"])
+    return figure, grid.stacked(data, ["client", "class", "samples", "alpha"])
 
 
 def _mean_history(histories: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(histories).groupby("round", as_index=False)[["test_accuracy"]].mean()
-
-
-def _concat(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
-    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
 FIGURES = {

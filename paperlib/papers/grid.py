@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
 from paperlib.papers.values import printed_table
@@ -38,7 +40,7 @@ def rows(
 
 
 def cells(
-    printed: Sequence[Row],
+    printed: Callable[[], Sequence[Row]],
     make: Make,
     column: Callable[[Row], str],
     row: Callable[[Row], str] | None = None,
@@ -47,14 +49,15 @@ def cells(
 ) -> Callable[[int], list[Cell]]:
     """The cells of printed rows, by number of seeds.
 
-    make: the run behind a row, by seed. column, row: where the number stands (default row: its method). read: metric of
-    the CSV -> how we read it off a run, where the name differs. baseline: the method whose run of the same setting and
-    seed a reading needs beside it.
+    printed: gives the rows when the cells are asked for, so that importing a paper reads nothing. make: the run behind
+    a row, by seed. column, row: where the number stands (default row: its method). read: metric of the CSV -> how we
+    read it off a run, where the name differs. baseline: the method whose run of the same setting and seed a reading
+    needs beside it.
     """
 
     def by_seeds(seeds: int) -> list[Cell]:
         made = []
-        for r in printed:
+        for r in printed():
             key = {"row": row(r) if row else r["method"], "column": column(r)} | parse(r.get("setting"))
             others = [] if baseline is None else runs_of(make, {**r, "method": baseline}, seeds)
             made.append(
@@ -72,6 +75,17 @@ def runs_of(make: Make, row: Row, seeds: int) -> list[Experiment]:
     """The runs of a row; empty for a method that is not there yet."""
     made = [make(row, seed) for seed in range(seeds)]
     return [e for e in made if e is not None]
+
+
+def federation(row: Row) -> dict[str, Any]:
+    """The fields of an Experiment that a row states as numbers."""
+    whole = ("clients", "sampled", "rounds", "local_epochs")
+    return {"alpha": float(row["alpha"])} | {name: int(row[name]) for name in whole}
+
+
+def stacked(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+    """These columns of all parts below one another; an empty table with them if there are no parts."""
+    return pd.concat(parts, ignore_index=True)[list(columns)] if parts else pd.DataFrame(columns=list(columns))
 
 
 def parse(setting: str | None) -> dict[str, str]:
