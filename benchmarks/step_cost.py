@@ -10,7 +10,7 @@ import statistics
 import time
 from typing import Any
 
-from floor import random_images
+from workloads import random_images
 from torch.utils.flop_counter import FlopCounterMode
 
 from paperlib import Experiment

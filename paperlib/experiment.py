@@ -39,6 +39,8 @@ class Experiment:
     weighting: clients' updates are averaged with equal weight ("uniform") or by number of samples ("size").
     method, method_options: see `paperlib.methods.REGISTRY`; the option "base" wraps a method around another.
     seed: everything random but the partition. eval_every: rounds between evaluations on the test set.
+    precision: "float32"; "tf32", which differs on a GPU only: products of matrices from rounded factors; "bfloat16":
+        networks compute in bfloat16 (torch's autocast), while parameters and updates stay float32.
     measure: what is recorded at every evaluation beside accuracy and loss, names of
         `paperlib.federated.measures.MEASURES`; it costs time and memory, and changes nothing else.
 
@@ -75,12 +77,13 @@ class Experiment:
     clip: float | None = None
     momentum_buffer: str = "reset"
     measure: tuple[str, ...] = ()
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         if not isinstance(self.method_options, Mapping):
             raise ValueError(f"method_options is {self.method_options!r}, but must map option names to values")
         object.__setattr__(self, "method_options", dict(self.method_options))
-        for name in ("dataset", "model", "partition", "last_batch", "weighting", "method"):
+        for name in ("dataset", "model", "partition", "last_batch", "weighting", "method", "precision"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but must be a name")
         if not isinstance(self.augment, bool | str):
@@ -101,6 +104,7 @@ class Experiment:
         _one_of("partition", self.partition, PARTITIONS)
         _one_of("last_batch", self.last_batch, ("keep", "pad"))
         _one_of("weighting", self.weighting, ("uniform", "size"))
+        _one_of("precision", self.precision, ("float32", "tf32", "bfloat16"))
         _one_of("momentum_buffer", self.momentum_buffer, ("reset", "keep"))
         for name in ("clients", "sampled", "rounds", "local_epochs", "batch_size", "eval_every"):
             _whole(name, getattr(self, name), 1)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import resource
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
@@ -15,14 +16,13 @@ from tqdm.auto import tqdm
 
 from paperlib.data import load
 from paperlib.experiment import Experiment
+from paperlib.federated.engines import ENGINES, Engine, choose
 from paperlib.federated.simulator import Progress, Row, prepare, simulate
-from paperlib.federated.workers import worker_pool
+from paperlib.federated.workers import arithmetic, worker_pool
 from paperlib.methods import FedAvg
 from paperlib.paths import runs
 from paperlib.store import Run, Store, evaluated
 from paperlib.version import version
-
-ENGINES = ("auto", "sequential")
 
 
 def run(
@@ -38,9 +38,10 @@ def run(
     """Play an experiment to its end, or read it from the store if it has been played.
 
     store: folder of the runs (default: see `paperlib.paths.runs`). resume: continue an interrupted run, with the same
-    bits as an uninterrupted one; False discards what there is. device: "cpu", "cuda" or "auto". engine: "sequential",
-    which "auto" chooses. workers: clients trained side by side on the CPU (default: all cores); the results do not
-    depend on it. on_round: called with every new row of the history.
+    bits as an uninterrupted one; False discards what there is. device: "cpu", "cuda" or "auto". engine: one of
+    `paperlib.federated.engines.ENGINES`; where it cannot play the run, the sequential one does, with a warning. Results
+    of two engines agree up to rounding. workers: clients trained side by side on the CPU (default: all cores); the
+    results do not depend on it. on_round: called with every new row of the history.
 
     A run that meets a NaN or an infinity ends there: ``summary["failed"]`` says so and the history is kept.
     Raises ValueError for impossible requests, and for a data set that is not at hand.
@@ -55,20 +56,23 @@ def run(
         return run
     e = experiment
     data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=target)
-    with worker_pool((workers or os.cpu_count() or 1) if target == "cpu" else 1) as pool, shelf.lock(e):
+    threads = (workers or os.cpu_count() or 1) if target == "cpu" else 1
+    with worker_pool(threads) as pool, arithmetic(e.precision), shelf.lock(e):
         if resume and (run := shelf.finished(e)) is not None:  # another process was faster
             return run
         method, progress = prepare(e, data)
+        chosen = choose(engine, method, target)
+        if chosen.reason and engine != "auto":
+            warnings.warn(f"{e} is played by the engine sequential, {chosen.reason}", stacklevel=2)
         if not resume:
             shelf.begin(e)
         rows = shelf.resume(e, progress, data.fingerprint)
-        for row in simulate(method, progress, pool):
+        for row in simulate(method, progress, pool, chosen):
             rows.append(row)
             shelf.save_round(e, row, progress, data.fingerprint)
             if on_round:
                 on_round(row)
-        summary = _summary(e, method, progress, rows)
-        summary |= {"dataset_source": data.source, "device": _device_name(target), "torch": torch.__version__}
+        summary = _summary(e, method, progress, rows) | _machine(target, chosen) | {"dataset_source": data.source}
         return shelf.finish(e, summary, method.finish(progress.theta, progress.server), progress.buffers)
 
 
@@ -171,5 +175,12 @@ def _device(device: str) -> str:
     return device
 
 
-def _device_name(device: str) -> str:
-    return torch.cuda.get_device_name() if device == "cuda" else "cpu"
+def _machine(device: str, engine: Engine) -> dict[str, Any]:
+    """What a run was computed with; numbers too small for the normal format are zero to a CPU."""
+    on_gpu = device == "cuda"
+    return {
+        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+        "engine": engine.name,
+        "denormals": "kept" if on_gpu else "flushed",
+        "torch": torch.__version__,
+    }

@@ -1,5 +1,6 @@
 """Mini-batches of one client, made on the device: selection, augmentation and normalisation of uint8 images."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -53,6 +54,50 @@ class PixelScale(Protocol):
     def std(self) -> tuple[float, ...]: ...
 
 
+def augmentation(augment: bool | str) -> Augmentation:
+    """What a name of `AUGMENTATIONS` stands for; True is "crop_flip", False "none". Raises ValueError for others."""
+    name = augment if isinstance(augment, str) else ("crop_flip" if augment else "none")
+    if name not in AUGMENTATIONS:
+        raise ValueError(f"unknown augmentation {augment!r}; choose one of {', '.join(AUGMENTATIONS)}")
+    return AUGMENTATIONS[name]
+
+
+def draw_epoch(data: Dataset, indices: Tensor, how: Augmentation, stream: Generator) -> Tensor:
+    """All that is random in one pass over the samples ``indices`` [n]: int64 [rows, n], on their device.
+
+    Rows: the sample, and where the augmentation needs them row and column of the crop, flip (0 or 1), row and column of
+    the cutout. A column is one image, so that a slice of columns is a mini-batch. Drawn for the whole epoch, because a
+    draw costs the same for one image as for fifty.
+    """
+    n = len(indices)
+    height, width = data.train_images.shape[-2:]
+    draws = [stream.permutation(n)[None]]
+    if how.crop:
+        draws.append(stream.integers(0, 2 * crop_margin(width) + 1, (2, n)))
+    if how.flip:
+        draws.append(stream.integers(0, 2, (1, n)))
+    if how.cutout:
+        draws.append(stream.integers(0, [[height], [width]], (2, n)))
+    rows = torch.from_numpy(np.concatenate(draws)).to(indices.device)
+    rows[0] = indices[rows[0]]
+    return rows
+
+
+def make_batch(data: Dataset, draws: Tensor, how: Augmentation) -> tuple[Tensor, Tensor]:
+    """The images that the columns of `draw_epoch` [rows, B] describe: x float32 [B, C, H, W], y int64 [B]."""
+    chosen, rest = draws[0], draws[1:]
+    width = data.train_images.shape[-1]
+    images = data.train_images[chosen]
+    if how.crop:
+        shifts, rest = rest[:2], rest[2:]
+        flips = rest[0].bool() if how.flip else torch.zeros_like(chosen, dtype=torch.bool)
+        images = crop_and_flip(images, shifts, flips, crop_margin(width), how.crop)
+    x = normalise(images, data)
+    if how.cutout:
+        x = cut_out(x, rest[-2:], width // 2)
+    return x, data.train_labels[chosen]
+
+
 def epoch(
     data: Dataset, indices: Tensor, batch_size: int, augment: bool | str, stream: Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
@@ -60,32 +105,9 @@ def epoch(
 
     augment: one of `AUGMENTATIONS`; True is "crop_flip" and False is "none". Raises ValueError for another name.
     """
-    name = augment if isinstance(augment, str) else ("crop_flip" if augment else "none")
-    if name not in AUGMENTATIONS:
-        raise ValueError(f"unknown augmentation {augment!r}; choose one of {', '.join(AUGMENTATIONS)}")
-    how = AUGMENTATIONS[name]
-    n, device = len(indices), indices.device
-    height, width = data.train_images.shape[-2:]
-    margin = crop_margin(width)
-    order = torch.from_numpy(stream.permutation(n)).to(device)
-    flips = torch.zeros(n, dtype=torch.bool, device=device)
-    # drawn for the whole epoch: a draw costs the same for one image as for fifty
-    if how.crop:
-        shifts = torch.from_numpy(stream.integers(0, 2 * margin + 1, (2, n))).to(device)
-    if how.flip:
-        flips = torch.from_numpy(stream.integers(0, 2, n).astype(bool)).to(device)
-    if how.cutout:
-        centers = torch.from_numpy(stream.integers(0, [[height], [width]], (2, n))).to(device)
-    for start in range(0, n, batch_size):
-        part = slice(start, start + batch_size)
-        chosen = indices[order[part]]
-        images = data.train_images[chosen]
-        if how.crop:
-            images = crop_and_flip(images, shifts[:, part], flips[part], margin, how.crop)
-        x = normalise(images, data)
-        if how.cutout:
-            x = cut_out(x, centers[:, part], width // 2)
-        yield x, data.train_labels[chosen]
+    how = augmentation(augment)
+    for part in draw_epoch(data, indices, how, stream).split(batch_size, dim=1):
+        yield make_batch(data, part, how)
 
 
 def crop_margin(width: int) -> int:
@@ -129,14 +151,15 @@ def cut_out(x: Tensor, centers: Tensor, side: int) -> Tensor:
 
 def normalise(images: Tensor, data: PixelScale) -> Tensor:
     """uint8 [B, C, H, W] -> float32 of the same shape, in channels_last memory: (pixel / 255 - mean) / std."""
-    scale = [1 / (255 * std) for std in data.std]
-    shift = [-mean / std for mean, std in zip(data.mean, data.std, strict=True)]
+    scale = tuple(1 / (255 * std) for std in data.std)
+    shift = tuple(-mean / std for mean, std in zip(data.mean, data.std, strict=True))
     x = images.to(torch.float32, memory_format=torch.channels_last)
-    return x.mul_(_per_channel(scale, x)).add_(_per_channel(shift, x))
+    return x.mul_(_per_channel(scale, x.device)).add_(_per_channel(shift, x.device))
 
 
-def _per_channel(values: list[float], x: Tensor) -> Tensor:
-    return torch.from_numpy(np.array(values, dtype=np.float32)).to(x.device).view(1, -1, 1, 1)
+@functools.lru_cache(maxsize=32)  # a copy to a GPU could not be recorded, and would be made for every batch
+def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.array(values, dtype=np.float32)).to(device).view(1, -1, 1, 1)
 
 
 def _reflect(position: Tensor, size: int) -> Tensor:

@@ -1,17 +1,31 @@
 """Local training: what one sampled client does in one round."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from paperlib.data.batches import epoch
+from paperlib.data.batches import augmentation, draw_epoch, make_batch
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
 from paperlib.federated.streams import rng, torch_rng
 from paperlib.methods import FedAvg, State, Upload
 from paperlib.methods.ingredients import clip_norm
 
 MOMENTUM = "optimizer/momentum"  # where a client that keeps its momentum buffer keeps it, among its own state
+
+
+class Job(NamedTuple):
+    """What one client has to do in one round: the arguments of `train_client`."""
+
+    context: Context
+    method: FedAvg
+    round: int
+    client: int
+    theta: Tensor
+    buffers: Tensor
+    shared: State
+    own: State
 
 
 @dataclass
@@ -36,32 +50,36 @@ def train_client(
 ) -> Trained:
     """The local epochs of one client that received the model theta [P] with buffers [Q]."""
     e = context.experiment
-    order = rng(e.seed, "batches", round, client)
-    visit = start_visit(context, round, client, theta, buffers)
-    optimizer = visit.optimizer
-    if e.momentum_buffer == "keep" and MOMENTUM in own:
-        optimizer.buffer.copy_(own[MOMENTUM])
+    order, how = rng(e.seed, "batches", round, client), augmentation(e.augment)
+    visit = start_visit(context, round, client, theta, buffers, own)
     theta_0 = method.begin(theta, shared, own, visit)
     theta = theta_0.clone()
     for visit.epoch in range(e.local_epochs):
         method.begin_epoch(theta, shared, own, visit)
-        for x, y in epoch(context.data, context.indices[client], e.batch_size, e.augment, order):
-            batch = Batch(x=x.to(theta.dtype), y=y, **vars(visit))
-            g = method.gradient(theta, batch, shared, own)
-            if e.clip is not None:
-                clip_norm(g, e.clip)
-            theta = method.local_step(theta, g, shared, own, optimizer)
-            optimizer.steps += 1
-    upload, own = method.end(theta_0, theta, shared, own, visit)
-    if e.momentum_buffer == "keep":
-        own = own | {MOMENTUM: optimizer.buffer}
-    return Trained(upload, theta, visit.buffers, own)
+        for draws in draw_epoch(context.data, context.indices[client], how, order).split(e.batch_size, dim=1):
+            x, y = make_batch(context.data, draws, how)
+            theta = train_step(method, theta, Batch(x=x.to(theta.dtype), y=y, **vars(visit)), shared, own)
+            visit.optimizer.steps += 1
+    return finish_visit(context, method, theta_0, theta, shared, own, visit)
 
 
-def start_visit(context: Context, round: int, client: int, theta: Tensor, buffers: Tensor) -> Visit:
+def train_step(method: FedAvg, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
+    """One step of local training from theta [P], which may change in place: the new theta [P]."""
+    g = method.gradient(theta, batch, shared, own)
+    if (bound := method.context.experiment.clip) is not None:
+        clip_norm(g, bound)
+    return method.local_step(theta, g, shared, own, batch.optimizer)
+
+
+def start_visit(
+    context: Context, round: int, client: int, theta: Tensor, buffers: Tensor, own: State | None = None
+) -> Visit:
     """A client's visit before its first step; its learning rate is that of the round."""
     e = context.experiment
     lr = e.lr * e.lr_decay ** (round - 1)
+    momentum = torch.zeros_like(theta)
+    if e.momentum_buffer == "keep" and own and MOMENTUM in own:
+        momentum.copy_(own[MOMENTUM])
     return Visit(
         client=client,
         round=round,
@@ -69,7 +87,17 @@ def start_visit(context: Context, round: int, client: int, theta: Tensor, buffer
         theta_global=theta,
         buffers_global=buffers,
         buffers=buffers.clone(),
-        optimizer=Optimizer(lr, e.momentum, e.weight_decay, torch.zeros_like(theta)),
+        optimizer=Optimizer(lr, e.momentum, e.weight_decay, momentum),
         generator=torch_rng(e.seed, "device draws", round, client, theta.device),
         stream=rng(e.seed, "host draws", round, client),
     )
+
+
+def finish_visit(
+    context: Context, method: FedAvg, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit
+) -> Trained:
+    """What comes out of a visit that began at theta_0 [P] and ended at theta [P]."""
+    upload, own = method.end(theta_0, theta, shared, own, visit)
+    if context.experiment.momentum_buffer == "keep":
+        own = own | {MOMENTUM: visit.optimizer.buffer}
+    return Trained(upload, theta, visit.buffers, own)

@@ -13,8 +13,9 @@ from paperlib.data.datasets import Dataset
 from paperlib.data.partitions import partition
 from paperlib.experiment import Experiment
 from paperlib.federated.context import Context
+from paperlib.federated.engines import SEQUENTIAL, Engine
 from paperlib.federated.evaluation import evaluate
-from paperlib.federated.local import Trained, train_client
+from paperlib.federated.local import Job
 from paperlib.federated.measures import MEASURES, LocalModel, Seen
 from paperlib.federated.streams import rng, torch_rng
 from paperlib.methods import FedAvg, State, Upload, build
@@ -56,6 +57,7 @@ def prepare(experiment: Experiment, data: Dataset, dtype: torch.dtype = torch.fl
     )
     method = build(e.method, e.method_options)
     net = networks.build(e.model, data.shape, method.outputs(data.num_classes), e.width)
+    net.bfloat16 = e.precision == "bfloat16"
     method.setup(Context(e, data, parts, net))
     device = data.train_images.device
     theta = net.initial(torch_rng(e.seed, "initial parameters")).to(device, dtype)
@@ -68,7 +70,7 @@ def sampled_clients(experiment: Experiment, round: int) -> list[int]:
     return sorted(draw.choice(experiment.clients, experiment.sampled, replace=False).tolist())
 
 
-def simulate(method: FedAvg, progress: Progress, pool: Executor) -> Iterator[Row]:
+def simulate(method: FedAvg, progress: Progress, pool: Executor, engine: Engine = SEQUENTIAL) -> Iterator[Row]:
     """Play the remaining rounds, changing ``progress``; yields one row of measurements per round.
 
     A round that was evaluated has test_accuracy (percent), test_loss (nats) and what the experiment asks to measure;
@@ -80,7 +82,7 @@ def simulate(method: FedAvg, progress: Progress, pool: Executor) -> Iterator[Row
         due = (progress.round + 1) % e.eval_every == 0 or progress.round + 1 == e.rounds
         local_models: list[LocalModel] | None = [] if due and e.measure else None
         started = time.perf_counter()
-        traffic = play_round(method, progress, pool, local_models)
+        traffic = play_round(method, progress, pool, local_models, engine)
         row: Row = {"round": progress.round, "seconds": time.perf_counter() - started, **traffic}
         if progress.finite and due:
             theta = method.finish(progress.theta, progress.server)
@@ -92,7 +94,13 @@ def simulate(method: FedAvg, progress: Progress, pool: Executor) -> Iterator[Row
         yield row
 
 
-def play_round(method: FedAvg, progress: Progress, pool: Executor, local_models: list[LocalModel] | None = None) -> Row:
+def play_round(
+    method: FedAvg,
+    progress: Progress,
+    pool: Executor,
+    local_models: list[LocalModel] | None = None,
+    engine: Engine = SEQUENTIAL,
+) -> Row:
     """One round: sample, train, aggregate. Returns the bytes that were sent; appends to ``local_models`` if given."""
     context, theta = method.context, progress.theta
     round = progress.round + 1
@@ -101,16 +109,17 @@ def play_round(method: FedAvg, progress: Progress, pool: Executor, local_models:
     mean_buffers, total = torch.zeros_like(progress.buffers), 0.0
     traffic = {"bytes_up": 0, "bytes_down": len(cohort) * _bytes(theta, progress.buffers, *shared.values())}
 
-    def train(client: int) -> Trained:
+    def start(client: int) -> Job:
         own = progress.clients.get(client)
         if own is None:
             own = method.client_init(client, theta)
-        return train_client(context, method, round, client, theta, progress.buffers, shared, own)
+        return Job(context, method, round, client, theta, progress.buffers, shared, own)
 
     def uploads() -> Iterator[tuple[float, int, Upload]]:
         """In client order, as they arrive: what a client sent is dropped once it has been added up."""
         nonlocal total
-        for p, client, trained in zip(method.weights(cohort), cohort, pool.map(train, cohort), strict=True):
+        trained_clients = engine.train(cohort, start, pool)
+        for p, client, trained in zip(method.weights(cohort), cohort, trained_clients, strict=True):
             traffic["bytes_up"] += _bytes(trained.buffers, *trained.upload.values())
             weight = method.weight(p, trained.upload)
             if weight == 0:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from paperlib.networks.stacking import gradient
+
 if TYPE_CHECKING:
     from paperlib.federated.context import Batch, Context, Optimizer, Visit
 
@@ -31,6 +33,9 @@ class FedAvg:
     context: "Context" = field(init=False, repr=False, compare=False)
     # Whether `loss` calls that of its base; where it does not, a base that changes `loss` would be lost.
     passes_loss_on: ClassVar[bool] = True
+    # Why a step of several clients cannot be taken at once; empty where it can. A step that draws random numbers has a
+    # stream per client, and one that depends on the client's number or epoch has no single meaning for a stack.
+    one_by_one: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         """Where a method refuses impossible options, with a ValueError, before there is a run."""
@@ -90,12 +95,12 @@ class FedAvg:
 
     def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
         """Gradient of `loss` at theta, [P], in memory of its own."""
-        theta = theta.detach().requires_grad_()
-        return torch.autograd.grad(self.loss(theta, batch, shared, own), theta)[0]
+        return gradient(lambda theta: self.loss(theta, batch, shared, own), theta)
 
     def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: "Optimizer") -> Tensor:
         """Momentum SGD with weight decay (PyTorch's form); theta, g and the momentum buffer change in place."""
-        g.add_(theta, alpha=optimizer.weight_decay)
+        if optimizer.weight_decay:
+            g.add_(theta, alpha=optimizer.weight_decay)
         optimizer.buffer.mul_(optimizer.momentum).add_(g)
         return theta.add_(optimizer.buffer, alpha=-optimizer.lr)
 

@@ -14,6 +14,7 @@ from torch.nn.functional import log_softmax, softmax
 
 from paperlib.data.batches import normalise
 from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.ingredients import MASKED
 from paperlib.methods.mixup import Mixup
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 EPSILON = 1e-8  # entries of P are at least this before a logarithm
 SLACK = 1e-5  # 1 - tau of the template Q (section 4.1)
-MASKED = -1e9  # a logit that takes no part; finite, so that its gradient is zero and not NaN
 PASS = 250  # images per forward pass of `label_matrix`
 
 

@@ -54,6 +54,7 @@ class FedImpro(FedAvg):
     """
 
     passes_loss_on = False
+    one_by_one = "draws features in every step"
     preset: str = "authors"
     cut: int | str | None = None
     schedule: str | None = None

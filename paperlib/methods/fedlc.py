@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from paperlib.methods.base import FedAvg
-from paperlib.methods.ingredients import adjust_logits
+from paperlib.methods.ingredients import MASKED, adjust_logits, mean_of
 
 if TYPE_CHECKING:
     from paperlib.federated.context import Batch
@@ -32,8 +31,9 @@ class FedLC(FedAvg):
         calibrated = adjust_logits(logits, batch.counts, lambda n: -self.tau * n**-0.25)
         if not self.exclude_true:
             return super().logit_loss(calibrated, batch)
-        if (batch.counts > 0).sum() == 1:
-            return 0.0 * logits.sum()
-        true = one_hot(batch.y, logits.shape[1]).bool()
-        others = calibrated.masked_fill(true, -torch.inf).logsumexp(1)
-        return (others - calibrated[true]).mean()
+        several = (batch.counts > 0).sum() > 1
+        true = batch.y[:, None] == torch.arange(logits.shape[1], device=logits.device)
+        # A finite number, so that a client with one class has a difference, which does not count, and no NaN.
+        others = calibrated.masked_fill(true, MASKED).clamp(min=MASKED).logsumexp(1)
+        own = calibrated.masked_fill(~true, 0.0).sum(1)
+        return mean_of((others - own) * several, batch.rows)

@@ -33,7 +33,7 @@ class FedNTD(FedAvg):
 
     def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
         teacher, student = (not_true(z, batch.y) for z in (teacher_logits(self.net, batch), logits))
-        distillation = self.tau**2 * softened_kl(teacher, student, self.tau)
+        distillation = self.tau**2 * softened_kl(teacher, student, self.tau, batch.rows)
         return super().logit_loss(logits, batch) + self.beta * distillation
 
 

@@ -6,12 +6,12 @@ Lee et al. 2024, "FedSOL: Stabilized orthogonal learning with proximal restricti
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.methods.base import FedAvg, State
 from paperlib.methods.ingredients import softened_kl, teacher_logits
+from paperlib.networks.stacking import gradient
 
 if TYPE_CHECKING:
     from paperlib.federated.context import Batch
@@ -41,9 +41,7 @@ class FedSOL(FedAvg):
     def perturbation(self, theta: Tensor, batch: "Batch") -> Tensor:
         """What is added to theta before the gradient is taken, [P]; zero where the client still is at w^t."""
         teacher = teacher_logits(self.net, batch)
-        point = theta.detach().requires_grad_()
-        divergence = softened_kl(teacher, self.logits(point, batch), self.tau)
-        g = torch.autograd.grad(divergence, point)[0]
+        g = gradient(lambda point: softened_kl(teacher, self.logits(point, batch), self.tau, batch.rows), theta)
         g.mul_(self.rho / (g.norm() + 1e-12))
         away = self.net.split((theta - batch.theta_global).abs_())
         for part, distance in zip(self.net.split(g).values(), away.values(), strict=True):

@@ -13,6 +13,8 @@ from paperlib.networks import Network
 if TYPE_CHECKING:
     from paperlib.federated.context import Batch
 
+MASKED = -1e9  # a logit that takes no part; finite, so that its gradient is zero and not NaN
+
 
 def effective_steps(steps: int, momentum: float) -> float:
     """a(K, rho): how far K steps of momentum SGD go along a constant gradient, in plain steps; K without momentum.
@@ -43,10 +45,20 @@ def teacher_logits(net: Network, batch: "Batch") -> Tensor:
         return net(batch.theta_global, batch.x, buffers=batch.buffers_global)
 
 
-def softened_kl(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    """KL(softmax(teacher / T) || softmax(student / T)) of logits [B, C], mean over the batch, scalar in nats."""
+def softened_kl(teacher: Tensor, student: Tensor, temperature: float, rows: Tensor | None = None) -> Tensor:
+    """KL(softmax(teacher / T) || softmax(student / T)) of logits [B, C], mean over the batch, scalar in nats.
+
+    rows: bool [B], the samples that count; None: all.
+    """
     p, q = log_softmax(teacher / temperature, 1), log_softmax(student / temperature, 1)
-    return kl_div(q, p, log_target=True, reduction="batchmean")
+    if rows is None:
+        return kl_div(q, p, log_target=True, reduction="batchmean")
+    return mean_of(kl_div(q, p, log_target=True, reduction="none").sum(1), rows)
+
+
+def mean_of(values: Tensor, rows: Tensor | None) -> Tensor:
+    """Mean of one value per sample, [B], over the samples that count: bool [B], or None for all; scalar."""
+    return values.mean() if rows is None else values.masked_fill(~rows, 0.0).sum() / rows.sum()
 
 
 def adjust_logits(logits: Tensor, counts: Tensor, shift: Callable[[Tensor], Tensor]) -> Tensor:

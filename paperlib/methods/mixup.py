@@ -24,6 +24,7 @@ class Mixup(FedAvg):
         ("permutation"), or with replacement and odds 1 / (samples the client has of b's class) ("rare").
     """
 
+    one_by_one = "draws partners to mix with in every step"
     mixup: float = 1.0
     partner: str = "permutation"
 

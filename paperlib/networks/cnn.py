@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from paperlib.networks.layers import kaiming_fan_in, torch_default
+from paperlib.networks.layers import Conv2d, MaxPool, kaiming_fan_in, torch_default
 from paperlib.networks.network import Network
 
 
@@ -13,10 +13,11 @@ def cnn(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Networ
     """
     channels, height, wide = shape
     first, second, hidden = round(32 * width), round(64 * width), round(512 * width)
+    positions = (height // 4) * (wide // 4)
     stages = {
-        "conv1": nn.Sequential(nn.Conv2d(channels, first, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-        "conv2": nn.Sequential(nn.Conv2d(first, second, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-        "fc1": nn.Sequential(nn.Flatten(), nn.Linear(second * (height // 4) * (wide // 4), hidden), nn.ReLU()),
+        "conv1": nn.Sequential(Conv2d(channels, first, 5, padding=2), MaxPool(), nn.ReLU(inplace=True)),
+        "conv2": nn.Sequential(Conv2d(first, second, 5, padding=2), MaxPool(), nn.ReLU(inplace=True)),
+        "fc1": nn.Sequential(nn.Flatten(), nn.Linear(second * positions, hidden), nn.ReLU(inplace=True)),
         "classifier": nn.Linear(hidden, classes),
     }
     return Network("cnn", stages, kaiming_fan_in)
@@ -37,10 +38,10 @@ def fedacd_cnn(shape: tuple[int, int, int], classes: int, width: float = 1.0) ->
     # A 5x5 convolution takes 4 off a side, the max-pool halves it: 32 -> 14 -> 5.
     rows, columns = (((side - 4) // 2 - 4) // 2 for side in (height, wide))
     stages = {
-        "conv1": nn.Sequential(nn.Conv2d(channels, first, 5), nn.ReLU(), nn.MaxPool2d(2)),
-        "conv2": nn.Sequential(nn.Conv2d(first, second, 5), nn.ReLU(), nn.MaxPool2d(2)),
-        "fc1": nn.Sequential(nn.Flatten(), nn.Linear(second * rows * columns, hidden1), nn.ReLU()),
-        "fc2": nn.Sequential(nn.Linear(hidden1, hidden2), nn.ReLU()),
+        "conv1": nn.Sequential(Conv2d(channels, first, 5), MaxPool(), nn.ReLU(inplace=True)),
+        "conv2": nn.Sequential(Conv2d(first, second, 5), MaxPool(), nn.ReLU(inplace=True)),
+        "fc1": nn.Sequential(nn.Flatten(), nn.Linear(second * rows * columns, hidden1), nn.ReLU(inplace=True)),
+        "fc2": nn.Sequential(nn.Linear(hidden1, hidden2), nn.ReLU(inplace=True)),
         "classifier": nn.Linear(hidden2, classes, bias=False),
     }
     return Network("fedacd_cnn", stages, torch_default)

@@ -4,6 +4,7 @@ import copy
 import math
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -37,8 +38,11 @@ class Network:
     ``net(theta, x)`` runs all stages, ``net(theta, x, start=, stop=)`` a slice of them, so that features, classifier
     and every cut in between are the same mechanism. ``theta`` is [P]; its tensors are views into it, in the order of
     ``tensors``. Buffers (BatchNorm statistics) form a second flat vector [Q], Q = 0 without BatchNorm.
-    Safe to call from several threads.
+    Safe to call from several threads. bfloat16: compute in bfloat16 where torch's autocast does; the output has the
+    type of theta.
     """
+
+    bfloat16 = False
 
     def __init__(self, name: str, stages: dict[str, nn.Module], initialise: Initialise):
         self.name = name
@@ -75,14 +79,16 @@ class Network:
         values = self.views(theta) if isinstance(theta, Tensor) else list(theta)
         if self.buffer_size and buffers is not None:
             values += self.split_buffers(buffers).values()
-        for module, dropouts, names in self._own_modules()[first:last]:
-            if module.training != train:
-                module.train(train)
-            for dropout in dropouts:
-                dropout.generator = generator
-            own = {name: values[i] for name, i in names if i < len(values)}
-            x = torch.func.functional_call(module, own, (x,))
-        return x
+        reduced = torch.autocast(x.device.type, torch.bfloat16) if self.bfloat16 else nullcontext()
+        with reduced:
+            for module, dropouts, names in self._own_modules()[first:last]:
+                if module.training != train:
+                    module.train(train)
+                for dropout in dropouts:
+                    dropout.generator = generator
+                own = {name: values[i] for name, i in names if i < len(values)}
+                x = torch.func.functional_call(module, own, (x,))
+        return x.to(values[0].dtype) if self.bfloat16 else x
 
     def features(self, theta: Tensor, x: Tensor, **options: object) -> Tensor:
         """Input of the classifier, [B, d]."""

@@ -7,9 +7,9 @@ FedImpro and FedACD train ResNet-18, FedGPS and FedImpro ResNet-50 as well.
 from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
-from torch.nn.functional import relu
+from torch.nn.functional import relu_
 
-from paperlib.networks.layers import BatchNorm, torchvision_default
+from paperlib.networks.layers import BatchNorm, Conv2d, torchvision_default
 from paperlib.networks.network import Network
 
 Norm = Callable[[int], nn.Module]
@@ -22,15 +22,15 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, channels: int, stride: int, norm: Norm):
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, channels, 3, stride, padding=1, bias=False)
+        self.conv1 = Conv2d(inputs, channels, 3, stride, padding=1, bias=False)
         self.norm1 = norm(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.conv2 = Conv2d(channels, channels, 3, padding=1, bias=False)
         self.norm2 = norm(channels)
         self.downsample = _downsample(inputs, channels, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.norm2(self.conv2(relu(self.norm1(self.conv1(x)))))
-        return relu(out + (x if self.downsample is None else self.downsample(x)))
+        out = self.norm2(self.conv2(relu_(self.norm1(self.conv1(x)))))
+        return relu_(out + (x if self.downsample is None else self.downsample(x)))
 
 
 class Bottleneck(nn.Module):
@@ -41,25 +41,25 @@ class Bottleneck(nn.Module):
     def __init__(self, inputs: int, channels: int, stride: int, norm: Norm):
         super().__init__()
         outputs = self.expansion * channels
-        self.conv1 = nn.Conv2d(inputs, channels, 1, bias=False)
+        self.conv1 = Conv2d(inputs, channels, 1, bias=False)
         self.norm1 = norm(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, stride, padding=1, bias=False)
+        self.conv2 = Conv2d(channels, channels, 3, stride, padding=1, bias=False)
         self.norm2 = norm(channels)
-        self.conv3 = nn.Conv2d(channels, outputs, 1, bias=False)
+        self.conv3 = Conv2d(channels, outputs, 1, bias=False)
         self.norm3 = norm(outputs)
         self.downsample = _downsample(inputs, outputs, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = relu(self.norm2(self.conv2(relu(self.norm1(self.conv1(x))))))
+        out = relu_(self.norm2(self.conv2(relu_(self.norm1(self.conv1(x))))))
         out = self.norm3(self.conv3(out))
-        return relu(out + (x if self.downsample is None else self.downsample(x)))
+        return relu_(out + (x if self.downsample is None else self.downsample(x)))
 
 
 def _downsample(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Module | None:
     """The shortcut of a block: a strided 1x1 convolution where the shape changes, else None, for the identity."""
     if stride == 1 and inputs == outputs:
         return None
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
+    return nn.Sequential(Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
 
 
 def _group_norm(groups: int) -> Norm:
@@ -88,7 +88,7 @@ def _resnet(
 ) -> Network:
     """Stages stem, stage1 to stage4 (of ``depths`` blocks; the last ends in the average over the map), classifier."""
     first = inputs = round(64 * width)
-    stem = nn.Sequential(nn.Conv2d(shape[0], first, 3, padding=1, bias=False), norm(first), nn.ReLU())
+    stem = nn.Sequential(Conv2d(shape[0], first, 3, padding=1, bias=False), norm(first), nn.ReLU(inplace=True))
     stages: dict[str, nn.Module] = {"stem": stem}
     for number, depth in enumerate(depths):
         layers: list[nn.Module] = []

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from paperlib.networks.layers import Dropout, torch_default, torchvision_default
+from paperlib.networks.layers import Conv2d, Dropout, MaxPool, torch_default, torchvision_default
 from paperlib.networks.network import Network
 
 # Convolutions per stage; a max-pool ends each stage.
@@ -17,13 +17,13 @@ def vgg11(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Netw
     channels = shape[0]
     stages: dict[str, nn.Module] = {}
     for number, outputs in enumerate(_scaled(VGG11, width), start=1):
-        stages[f"conv{number}"] = nn.Sequential(*_convolutions(channels, outputs), nn.MaxPool2d(2, ceil_mode=True))
+        stages[f"conv{number}"] = nn.Sequential(*_stage(channels, outputs, nn.MaxPool2d(2, ceil_mode=True)))
         channels = outputs[-1]
     hidden = round(4096 * width)
     stages["fc1"] = nn.Sequential(
-        nn.AdaptiveAvgPool2d(7), nn.Flatten(), _linear(channels * 49, hidden), nn.ReLU(), Dropout(0.5)
+        nn.AdaptiveAvgPool2d(7), nn.Flatten(), _linear(channels * 49, hidden), nn.ReLU(inplace=True), Dropout(0.5)
     )
-    stages["fc2"] = nn.Sequential(_linear(hidden, hidden), nn.ReLU(), Dropout(0.5))
+    stages["fc2"] = nn.Sequential(_linear(hidden, hidden), nn.ReLU(inplace=True), Dropout(0.5))
     stages["classifier"] = nn.Linear(hidden, classes)
     return Network("vgg11", stages, torchvision_default)
 
@@ -40,15 +40,15 @@ def vgg9(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Netwo
         raise ValueError(f"vgg9 takes images of at least 8x8 pixels, not {height}x{wide}")
     stages: dict[str, nn.Module] = {}
     for number, outputs in enumerate(_scaled(VGG9, width), start=1):
-        layers = [*_convolutions(channels, outputs), nn.MaxPool2d(2)]
+        layers = _stage(channels, outputs, MaxPool())
         if number == 2:
             layers.append(Dropout(0.05, channels=True))
         stages[f"conv{number}"] = nn.Sequential(*layers)
         channels = outputs[-1]
     hidden = round(512 * width)
     inputs = channels * (height // 8) * (wide // 8)
-    stages["fc1"] = nn.Sequential(nn.Flatten(), Dropout(0.1), nn.Linear(inputs, hidden), nn.ReLU())
-    stages["fc2"] = nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), Dropout(0.1))
+    stages["fc1"] = nn.Sequential(nn.Flatten(), Dropout(0.1), nn.Linear(inputs, hidden), nn.ReLU(inplace=True))
+    stages["fc2"] = nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(inplace=True), Dropout(0.1))
     stages["classifier"] = nn.Linear(hidden, classes)
     return Network("vgg9", stages, torch_default)
 
@@ -57,13 +57,13 @@ def _scaled(stages: Iterable[Iterable[int]], width: float) -> list[list[int]]:
     return [[round(channels * width) for channels in stage] for stage in stages]
 
 
-def _convolutions(inputs: int, outputs: Iterable[int]) -> list[nn.Module]:
-    """3x3 convolutions that keep the size of the map, each with its ReLU."""
+def _stage(inputs: int, outputs: Iterable[int], pool: nn.Module) -> list[nn.Module]:
+    """3x3 convolutions that keep the size of the map, each with its ReLU; the last one is pooled before it."""
     layers: list[nn.Module] = []
     for channels in outputs:
-        layers += [nn.Conv2d(inputs, channels, 3, padding=1), nn.ReLU()]
+        layers += [Conv2d(inputs, channels, 3, padding=1), nn.ReLU(inplace=True)]
         inputs = channels
-    return layers
+    return [*layers[:-1], pool, layers[-1]]
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import init
 
-from paperlib.networks.layers import torch_default
+from paperlib.networks.layers import Conv2d, torch_default
 from paperlib.networks.network import Network
 
 PATCH, DEPTH, HEADS = 4, 6, 3
@@ -21,7 +21,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.class_token = nn.Parameter(torch.empty(width))
         self.position = nn.Parameter(torch.empty(1 + patches, width))
-        self.patch = nn.Conv2d(channels, width, PATCH, PATCH)
+        self.patch = Conv2d(channels, width, PATCH, PATCH)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, channels, height, width] -> [B, tokens, D]."""

@@ -1,4 +1,4 @@
-"""BatchNorm at the last batch of one sample, and dropout of whole channels."""
+"""Convolutions of a stack, max-pooling, BatchNorm at the last batch of one sample, dropout of whole channels."""
 
 import pytest
 import torch
@@ -7,7 +7,8 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.federated.streams import torch_rng
 from paperlib.networks import build
-from paperlib.networks.layers import BatchNorm, Dropout
+from paperlib.networks.layers import BatchNorm, Conv2d, Dropout, MaxPool
+from paperlib.networks.stacking import gradient, is_stacked, stacked
 
 
 def draw(*shape: int) -> Tensor:
@@ -29,6 +30,52 @@ def result(norm: nn.BatchNorm2d, x: Tensor) -> list[Tensor]:
     out = norm(x)
     gradients = torch.autograd.grad((out * draw(*out.shape)).sum(), (x, norm.weight, norm.bias))
     return [out, *gradients, norm.running_mean, norm.running_var]
+
+
+# -- convolution and pooling
+
+
+@pytest.mark.parametrize("options", [{}, {"padding": 2, "stride": 2, "bias": False}, {"padding": (0, 1)}], ids=str)
+def test_convolution_of_a_stack_is_each_convolution(options):
+    layer = Conv2d(3, 5, (4, 3), **options).double()
+    x, weights = draw(4, 2, 3, 9, 8).double(), draw(4, *layer.weight.shape).double()
+
+    def apply(w: Tensor, x: Tensor) -> Tensor:
+        return torch.func.functional_call(layer, {"weight": w}, (x,))
+
+    expected = torch.stack([apply(w, image) for w, image in zip(weights, x, strict=True)])
+    with stacked():
+        found = torch.vmap(apply)(weights, x)
+    assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [(8, 8), (7, 8), (2, 6)])
+def test_max_pooling_in_evaluation_gives_the_bits_of_training(size):
+    x = draw(3, 4, *size)
+    pool = MaxPool()
+    assert torch.equal(pool.eval()(x), pool.train()(x))
+
+
+def test_relu_after_pooling_has_the_values_and_gradients_of_relu_before():
+    x = draw(5, 4, 6, 6).round()  # many ties
+
+    def both(first: nn.Module, second: nn.Module) -> list[Tensor]:
+        at = x.clone().requires_grad_()
+        out = second(first(at))
+        return [out, torch.autograd.grad((out * draw(*out.shape)).sum(), at)[0]]
+
+    for found, expected in zip(both(MaxPool(), nn.ReLU()), both(nn.ReLU(), nn.MaxPool2d(2)), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_gradient_is_the_same_alone_and_in_a_stack_and_the_mode_ends_with_its_block():
+    theta = draw(3, 7)
+    alone = torch.stack([gradient(lambda t: (t**3).sum(), row) for row in theta])
+    with pytest.raises(RuntimeError, match="on purpose"), stacked():
+        together = torch.vmap(lambda row: gradient(lambda t: (t**3).sum(), row))(theta)
+        assert torch.allclose(together, alone) and torch.allclose(alone, 3 * theta**2)
+        raise RuntimeError("on purpose")
+    assert not is_stacked()
 
 
 # -- BatchNorm

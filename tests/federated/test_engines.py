@@ -1,0 +1,217 @@
+"""The engines play the same clients on the same batches and agree up to rounding."""
+
+import copy
+import functools
+from concurrent.futures import Executor
+from typing import Any
+
+import pytest
+import torch
+
+from paperlib import Experiment, run
+from paperlib.data import load
+from paperlib.federated.captured import Captured
+from paperlib.federated.engines import SEQUENTIAL, Engine, choose
+from paperlib.federated.local import Job
+from paperlib.federated.simulator import Progress, play_round, prepare
+from paperlib.federated.vectorised import train_stacked
+from paperlib.federated.workers import worker_pool
+from paperlib.methods import REGISTRY, FedAvg
+
+# Clients of very different sizes, with short last batches, and several epochs.
+UNEVEN = Experiment(
+    dataset="digits", train_size=120, test_size=50, model="cnn", width=0.125, alpha=0.3, clients=6, sampled=4,
+    rounds=3, local_epochs=2, batch_size=8, augment=True, weight_decay=1e-3,
+)  # fmt: skip
+STACKABLE = [name for name, method in REGISTRY.items() if not method.one_by_one]
+VECTORISED = "vectorised"
+
+
+def direct_captured(method: FedAvg) -> Engine:
+    """The captured engine with a recording that is simply the step, for want of a GPU."""
+    captured = Captured(record=lambda step: step)
+    return Engine("captured", lambda cohort, start, pool: (captured(start(client)) for client in cohort))
+
+
+def played(
+    e: Experiment, pool: Executor, engine: str, dtype: torch.dtype = torch.float64, rounds: int = 2
+) -> tuple[FedAvg, Progress]:
+    data = load("digits", train_size=e.train_size, test_size=e.test_size)
+    method, progress = prepare(e, data, dtype)
+    chosen = direct_captured(method) if engine == "captured" else choose(engine, method, "cpu")
+    assert not chosen.reason
+    for _ in range(rounds):
+        play_round(method, progress, pool, engine=chosen)
+    return method, progress
+
+
+@functools.cache
+def sequentially(e: Experiment) -> tuple[FedAvg, Progress]:
+    with worker_pool(1) as pool:
+        return played(e, pool, "sequential")
+
+
+def distance(a: Progress, b: Progress) -> float:
+    """Largest relative difference of the models and of every state."""
+    pairs = [(a.theta, b.theta), *((a.server[name], b.server[name]) for name in a.server)]
+    for client, own in a.clients.items():
+        pairs += [(own[name], b.clients[client][name]) for name in own]
+    return max(float((x - y).norm() / y.norm().clamp(min=1e-12)) for x, y in pairs)
+
+
+@pytest.mark.parametrize("engine", [VECTORISED, "captured"])
+@pytest.mark.parametrize("method", STACKABLE)
+def test_engines_agree_to_1e_10_in_float64(method: str, engine: str, pool: Executor):
+    e = UNEVEN.replace(method=method)
+    _, expected = sequentially(e)
+    _, found = played(e, pool, engine)
+    assert 0 < float(expected.theta.norm()) and distance(found, expected) < 1e-10
+
+
+@pytest.mark.parametrize("engine", [VECTORISED, "captured"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "fedlc", "method_options": {"exclude_true": True}},
+        {"method": "scaffold", "method_options": {"correction": "step", "base": "fedntd"}},
+        {"momentum_buffer": "keep", "clip": 0.5, "lr_decay": 0.5},
+        {"model": "resnet18_gn", "width": 0.125, "augment": "crop_flip_cutout", "local_epochs": 1},
+        {"model": "vit", "width": 0.125, "local_epochs": 1},
+        {"model": "fedacd_cnn", "width": 0.125},
+        {"last_batch": "pad", "batch_size": 64, "local_epochs": 1},
+        {"batch_size": 1, "local_epochs": 1, "method": "feddecorr"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_engines_agree_whatever_the_setting(changes: dict[str, Any], engine: str, pool: Executor):
+    e = UNEVEN.replace(**changes)
+    _, expected = sequentially(e)
+    _, found = played(e, pool, engine)
+    assert distance(found, expected) < 1e-10
+
+
+@pytest.mark.parametrize("engine", [VECTORISED, "captured"])
+def test_engines_agree_to_1e_5_in_float32_after_a_round(engine: str, pool: Executor):
+    _, expected = played(UNEVEN, pool, "sequential", torch.float32, rounds=1)
+    _, found = played(UNEVEN, pool, engine, torch.float32, rounds=1)
+    assert distance(found, expected) < 1e-5
+
+
+def test_batchnorm_runs_under_the_captured_engine(pool: Executor):
+    e = UNEVEN.replace(model="resnet18", width=0.0625, local_epochs=1)
+    _, expected = sequentially(e)
+    _, found = played(e, pool, "captured")
+    assert distance(found, expected) < 1e-10
+    assert torch.allclose(found.buffers, expected.buffers, rtol=1e-10)
+
+
+@pytest.mark.parametrize("engine", [VECTORISED, "captured"])
+def test_each_engine_repeats_its_bits(engine: str, pool: Executor):
+    first, second = (played(UNEVEN, pool, engine, torch.float32)[1] for _ in range(2))
+    assert torch.equal(first.theta, second.theta)
+
+
+def test_a_client_stacked_with_others_trains_as_if_alone(pool: Executor):
+    """Padding of the shorter clients and the departure of finished ones leave no trace."""
+    method, progress = played(UNEVEN.replace(sampled=6), pool, VECTORISED, rounds=1)
+    assert len({len(part) for part in method.context.indices}) > 3
+    jobs = [Job(method.context, method, 2, k, progress.theta, progress.buffers, {}, {}) for k in range(6)]
+    together = train_stacked(jobs)
+    for job, trained in zip(jobs, together, strict=True):
+        (single,) = train_stacked([job])
+        assert torch.allclose(single.theta, trained.theta, rtol=1e-12, atol=1e-14)
+
+
+def test_recordings_serve_later_rounds_and_follow_the_learning_rate(pool: Executor):
+    made = []
+
+    def record(step):
+        made.append(step)
+        return step
+
+    data = load("digits", train_size=120, test_size=50)
+    for decay, recordings in ((1.0, 1), (0.5, 3)):
+        made.clear()
+        method, progress = prepare(UNEVEN.replace(lr_decay=decay), data, torch.float64)
+        captured = Captured(record)
+        engine = Engine("captured", lambda cohort, start, pool, c=captured: (c(start(client)) for client in cohort))
+        for _ in range(3):
+            play_round(method, progress, pool, engine=engine)
+        assert len(made) == recordings
+
+
+def test_methods_that_draw_in_every_step_say_so_and_run_one_by_one(store, pool: Executor):
+    e = UNEVEN.replace(method="gc_fed", method_options={"base": "mixup"}, rounds=1)
+    with pytest.warns(UserWarning, match="not vectorised: gc_fed draws partners to mix with in every step"):
+        r = run(e, store=store, engine=VECTORISED)
+    assert r.summary["engine"] == "sequential"
+    again = run(e, store=store / "other")
+    assert torch.equal(r.parameters, again.parameters)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"model": "resnet18", "width": 0.0625}, "resnet18 has BatchNorm, whose statistics a stack"),
+        ({"model": "vgg11", "width": 0.0625}, "vgg11 draws dropout masks in every step"),
+        ({"method": "fedgps"}, "fedgps draws surrogate images in every step"),
+    ],
+)
+def test_reasons_against_the_vectorised_engine(changes: dict[str, Any], reason: str):
+    method, _ = prepare(UNEVEN.replace(**changes), load("digits", train_size=120, test_size=50))
+    assert choose(VECTORISED, method, "cpu").reason.startswith(f"not vectorised: {reason}")
+
+
+def test_a_method_with_work_before_each_epoch_is_not_stacked():
+    class Careful(FedAvg):
+        def begin_epoch(self, theta, shared, own, visit):
+            visit.notes["seen"] = theta
+
+    method, _ = prepare(UNEVEN, load("digits", train_size=120, test_size=50))
+    careful = Careful().setup(method.context)
+    assert "before each epoch" in choose(VECTORISED, careful, "cuda").reason
+
+
+def test_the_captured_engine_needs_a_gpu():
+    method, _ = prepare(UNEVEN, load("digits", train_size=120, test_size=50))
+    assert choose("captured", method, "cpu").reason == "not captured: a CUDA graph needs a GPU"
+
+
+def test_auto_is_sequential_on_a_cpu_and_goes_by_size_on_a_gpu():
+    data = load("digits", train_size=120, test_size=50)
+    small, large = (prepare(UNEVEN.replace(**c), data)[0] for c in ({}, {"model": "resnet18_gn", "width": 1.0}))
+    assert choose("auto", small, "cpu") is SEQUENTIAL
+    assert [choose("auto", method, "cuda").name for method in (small, large)] == [VECTORISED, "captured"]
+
+
+def test_the_engine_is_no_part_of_what_a_run_is(store):
+    e = UNEVEN.replace(rounds=2)
+    r = run(e, store=store, engine=VECTORISED)
+    assert r.summary["engine"] == VECTORISED and r.summary["denormals"] == "flushed"
+    assert run(e, store=store).summary["engine"] == VECTORISED  # read, not played again
+
+
+def test_bfloat16_is_near_float32_and_recorded_in_the_digest(pool: Executor):
+    exact = played(UNEVEN, pool, "sequential", torch.float32)[1].theta
+    for engine in ("sequential", VECTORISED):
+        rounded = played(UNEVEN.replace(precision="bfloat16"), pool, engine, torch.float32)[1].theta
+        assert rounded.dtype == torch.float32
+        assert 1e-6 < float((rounded - exact).norm() / exact.norm()) < 1e-2
+    assert UNEVEN.replace(precision="bfloat16").digest != UNEVEN.digest
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("engine", ["sequential", VECTORISED, "captured"])
+@pytest.mark.parametrize("method", STACKABLE)
+def test_engines_on_a_gpu_agree_with_the_cpu(method: str, engine: str, pool: Executor):
+    e = UNEVEN.replace(method=method)
+    _, expected = sequentially(e)
+    data = load("digits", train_size=e.train_size, test_size=e.test_size, device="cuda")
+    bound, progress = prepare(e, data, torch.float64)
+    chosen = choose(engine, bound, "cuda")
+    assert chosen.name == engine
+    for _ in range(2):
+        play_round(bound, progress, pool, engine=chosen)
+    there = copy.copy(progress)
+    there.theta = progress.theta.cpu()
+    assert float((there.theta - expected.theta).norm() / expected.theta.norm()) < 1e-9
