@@ -10,8 +10,8 @@ import statistics
 import time
 from typing import Any
 
-from workloads import random_images
 from torch.utils.flop_counter import FlopCounterMode
+from workloads import random_images
 
 from paperlib import Experiment
 from paperlib.federated.local import train_client
