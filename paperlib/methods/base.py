@@ -31,6 +31,9 @@ class FedAvg:
     context: "Context" = field(init=False, repr=False, compare=False)
     # Whether `loss` calls that of its base; where it does not, a base that changes `loss` would be lost.
     passes_loss_on: ClassVar[bool] = True
+    # Whether "delta" in an upload is theta - theta_0, and whether hooks around those of the base rely on that.
+    sends_update: ClassVar[bool] = True
+    needs_update: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Where a method refuses impossible options, with a ValueError, before there is a run."""
@@ -104,7 +107,7 @@ class FedAvg:
         return {"delta": theta - theta_0}, own
 
     def absent(self, own: State) -> State:
-        """What a client keeps of its state in a round that it does not take part in."""
+        """What a client keeps of its state when it misses a round; not asked again while it goes on missing them."""
         return own
 
     # -- server, after the clients

@@ -69,6 +69,7 @@ class FedGPS(FedAvg):
     """
 
     passes_loss_on = False
+    needs_update = True
     preset: str = "authors"
     lambda_1: float | None = None
     lambda_2: float | None = None
