@@ -1,12 +1,14 @@
 """Finished and interrupted runs on disk, addressed by the digest of their experiment.
 
 ``<store>/<digest>/`` holds ``experiment.json``; ``history.jsonl``, one line per round; while the run goes on,
-``state.json`` and the ``checkpoint-<round>.safetensors`` it names; at the end ``parameters.safetensors`` and, last,
-``summary.json``, which makes the run count as finished. Every file but the history appears whole or not at all.
+``state.json`` and what it names: ``checkpoint-<round>.safetensors`` (global model, server state) and for every client
+with a persistent state ``client-<client>-<round>.safetensors``, of the last round that changed it; at the end
+``parameters.safetensors`` and, last, ``summary.json``, which makes the run count as finished. Every file but the
+history appears whole or not at all. A round writes new files, then ``state.json``, and only then deletes the files that
+are no longer named: killed at any point, a run goes on from a whole state.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import warnings
@@ -16,13 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from filelock import FileLock
-from safetensors.numpy import save
+from filelock import FileLock, Timeout
 from safetensors.torch import load
 from torch import Tensor
 
 from paperlib.experiment import Experiment
+from paperlib.federated.clients import ClientFile, ClientStates
 from paperlib.federated.simulator import Progress, Row
+from paperlib.files import DamagedFile, read_tensors, write, write_tensors
+
+FORMAT = 2  # of state.json and what it names; 1 (without the entry) had the clients' states in the checkpoint
 
 # What every history has; the quantities that the experiment asks to measure come after.
 COLUMNS = ("round", "test_accuracy", "test_loss", "seconds", "bytes_up", "bytes_down")
@@ -78,6 +83,10 @@ class Store:
         folder = self.folder(experiment)
         if not (folder / "summary.json").exists():
             return None
+        if (folder / "state.json").exists():  # whoever finished the run is deleting it, or was killed before the end
+            with contextlib.suppress(Timeout), self.lock(experiment).acquire(timeout=0):
+                if (folder / "summary.json").exists():
+                    _clear(folder)
         summary = json.loads((folder / "summary.json").read_text())
         return Run(experiment, summary, evaluated(self.rows(experiment)), folder)
 
@@ -104,66 +113,72 @@ class Store:
         for path in folder.iterdir():
             if path.name != "lock":
                 path.unlink()
-        _write(folder / "experiment.json", experiment.to_json().encode())
+        write(folder / "experiment.json", experiment.to_json().encode())
 
     def save_round(self, experiment: Experiment, row: Row, progress: Progress, fingerprint: str) -> None:
-        """Append a row of history, then replace the checkpoint. A kill in between costs one round."""
+        """Append a row of history, save what the round has changed, then replace ``state.json``."""
         folder = self.folder(experiment)
         with open(folder / "history.jsonl", "a") as history:
             history.write(json.dumps(row) + "\n")
             history.flush()
             os.fsync(history.fileno())
+        clients = progress.clients
+        clients.save(progress.round)
         tensors = {"theta": progress.theta, "buffers": progress.buffers}
         tensors |= {f"server/{name}": value for name, value in progress.server.items()}
-        for client, own in progress.clients.items():
-            tensors |= {f"client/{client}/{name}": value for name, value in own.items()}
-        blob = _pack(tensors)
         checkpoint = folder / f"checkpoint-{progress.round}.safetensors"
-        _write(checkpoint, blob)
-        state = {"round": progress.round, "sha256": hashlib.sha256(blob).hexdigest(), "data": fingerprint}
-        _write(folder / "state.json", json.dumps(state).encode())
-        for old in folder.glob("checkpoint-*"):
-            if old != checkpoint:
-                old.unlink()
+        state = {
+            "format": FORMAT,
+            "round": progress.round,
+            "sha256": write_tensors(checkpoint, tensors),
+            "data": fingerprint,
+            "clients": {client: file._asdict() for client, file in clients.files.items()},
+        }
+        write(folder / "state.json", json.dumps(state).encode())
+        named = {checkpoint, *map(clients.path, clients.files)}
+        for path in _saved(folder):
+            if path not in named:
+                path.unlink()
 
     def resume(self, experiment: Experiment, progress: Progress, fingerprint: str) -> list[Row]:
         """Put ``progress`` where the run was interrupted and return its history until there.
 
-        An absent checkpoint leaves it at round 0. So does one that is damaged or was made with other data, with a
-        warning that names the file.
+        From here on the clients' states are kept in the run's folder. An absent checkpoint leaves ``progress`` at
+        round 0. So does one that is damaged, was made with other data or has another format, with a warning that names
+        the file.
         """
-        folder = self.folder(experiment)
+        folder, device = self.folder(experiment), progress.theta.device
+        progress.clients = ClientStates(folder, device)
         if not (folder / "state.json").exists():
             return self._anew(experiment)
         state = json.loads((folder / "state.json").read_text())
+        if state.get("format") != FORMAT:
+            return self._anew(experiment, f"{folder / 'state.json'} has another format: the run starts again")
         path = folder / f"checkpoint-{state['round']}.safetensors"
-        blob = path.read_bytes() if path.exists() else b""
-        rows = self.rows(experiment)[: state["round"]]
-        if hashlib.sha256(blob).hexdigest() != state["sha256"] or len(rows) < state["round"]:
-            return self._anew(experiment, f"{path} or the history beside it is damaged: the run starts again")
         if state["data"] != fingerprint:
             return self._anew(experiment, f"{path} was made with other images of {experiment.dataset}: it starts again")
-        device = progress.theta.device
-        progress.round, progress.server, progress.clients = state["round"], {}, {}
-        for name, value in load(blob).items():
-            kind, _, rest = name.partition("/")
-            if kind == "server":
-                progress.server[rest] = value.to(device)
-            elif kind == "client":
-                client, _, name = rest.partition("/")
-                progress.clients.setdefault(int(client), {})[name] = value.to(device)
-            else:
-                setattr(progress, kind, value.to(device))
-        _write(folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+        rows = self.rows(experiment)[: state["round"]]
+        files = {int(client): ClientFile(**file) for client, file in state["clients"].items()}
+        clients = ClientStates(folder, device, files)
+        try:
+            if len(rows) < state["round"]:
+                raise DamagedFile(folder / "history.jsonl")
+            tensors = read_tensors(path, state["sha256"], device)
+            clients.check()
+        except DamagedFile as damage:
+            return self._anew(experiment, f"{damage}: the run starts again")
+        progress.round, progress.clients = state["round"], clients
+        progress.theta, progress.buffers = tensors.pop("theta"), tensors.pop("buffers")
+        progress.server = {name.removeprefix("server/"): value for name, value in tensors.items()}
+        write(folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
         return rows
 
     def finish(self, experiment: Experiment, summary: dict[str, Any], theta: Tensor, buffers: Tensor) -> Run:
-        """Write the final model and then the summary; the checkpoint is no longer needed."""
+        """Write the final model and then the summary, and delete the saved state, which is no longer needed."""
         folder = self.folder(experiment)
-        _write(folder / "parameters.safetensors", _pack({"theta": theta, "buffers": buffers}))
-        _write(folder / "summary.json", json.dumps(summary, indent=1).encode())
-        for path in [folder / "state.json", *folder.glob("checkpoint-*")]:
-            path.unlink(missing_ok=True)
+        write_tensors(folder / "parameters.safetensors", {"theta": theta, "buffers": buffers})
+        write(folder / "summary.json", json.dumps(summary, indent=1).encode())
+        _clear(folder)
         run = self.finished(experiment)
         assert run is not None
         return run
@@ -185,16 +200,12 @@ def evaluated(rows: list[Row]) -> pd.DataFrame:
     return table[kept].astype({"round": int}).reset_index(drop=True)
 
 
-def _pack(tensors: dict[str, Tensor]) -> bytes:
-    """Tensors in safetensors format. By way of NumPy, as a method's state may hold tensors that share memory."""
-    return save({name: tensor.contiguous().cpu().numpy() for name, tensor in tensors.items()})
+def _saved(folder: Path) -> list[Path]:
+    """Checkpoints and clients' states, also those that a kill has left behind."""
+    return [*folder.glob("checkpoint-*"), *folder.glob("client-*")]
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file in one step, safe against a kill and a power cut."""
-    temporary = path.with_name(path.name + ".new")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+def _clear(folder: Path) -> None:
+    """Delete the saved state of a finished run; state.json goes last, as it says that there may be more."""
+    for path in [*_saved(folder), folder / "state.json"]:
+        path.unlink(missing_ok=True)

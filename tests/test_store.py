@@ -1,6 +1,7 @@
 """What lies in a store, how it is read back, and what happens when it is damaged or shared."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import warnings
@@ -10,9 +11,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from paperlib import Experiment, Run, run, run_many, runner
 from paperlib.data import load
+from paperlib.federated import clients
 from paperlib.paths import runs
 from paperlib.store import Store, evaluated
 from paperlib.version import version
@@ -66,7 +69,9 @@ def test_finished_run_needs_no_data_to_be_read(tiny, store, monkeypatch):
     assert run(tiny, store=store).summary == first.summary
 
 
-def test_folder_of_a_finished_run_holds_its_record_and_nothing_else(tiny, store, whole):
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+def test_folder_of_a_finished_run_holds_its_record_and_nothing_else(tiny, store, whole, method):
+    tiny = tiny.replace(method=method)
     folder = run(tiny, store=store).folder
     assert folder == store / tiny.digest
     names = {path.name for path in folder.iterdir()}
@@ -74,7 +79,7 @@ def test_folder_of_a_finished_run_holds_its_record_and_nothing_else(tiny, store,
     assert Experiment.from_json((folder / "experiment.json").read_text()) == tiny
     rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == [1, 2, 3, 4, 5]
-    assert whole.summary["digest"] == tiny.digest
+    assert whole.summary["digest"] == whole.experiment.digest
     assert whole.summary["version"] == version()
     assert (whole.summary["device"], whole.summary["torch"]) == ("cpu", torch.__version__)
     assert whole.summary["dataset_source"] == load("digits").source
@@ -170,7 +175,7 @@ def test_damage_is_reported_by_file_and_the_run_starts_again(tiny, store, whole,
     interrupt_after(tiny, 3, store)
     damage(store / tiny.digest / file)
     played = []
-    with pytest.warns(UserWarning, match=r"checkpoint-3.safetensors or the history beside it is damaged"):
+    with pytest.warns(UserWarning, match=f"{file} is damaged: the run starts again"):
         result = run(tiny, store=store, on_round=played.append)
     assert [row["round"] for row in played] == [1, 2, 3, 4, 5]
     same(result, whole)
@@ -213,15 +218,57 @@ def test_run_with_other_data_starts_again_with_a_warning(tiny, store, monkeypatc
     assert torch.equal(result.parameters, run(tiny, store=store.with_name("inverted")).parameters)
 
 
+def test_run_interrupted_in_the_old_format_starts_again_with_a_warning(tiny, store):
+    """Its checkpoint held the clients' states, and state.json did not say which format it had."""
+    e = tiny.replace(method="scaffold")
+    whole = run(e, store=store.with_name("whole"))
+    interrupt_after(e, 3, store)
+    folder = store / e.digest
+    state = json.loads((folder / "state.json").read_text())
+    tensors = load_file(folder / "checkpoint-3.safetensors")
+    for client, file in state.pop("clients").items():
+        path = folder / f"client-{client}-{file['round']}.safetensors"
+        tensors |= {f"client/{client}/{name}": value for name, value in load_file(path).items()}
+        path.unlink()
+    del state["format"]
+    save_file(tensors, folder / "checkpoint-3.safetensors")
+    state["sha256"] = hashlib.sha256((folder / "checkpoint-3.safetensors").read_bytes()).hexdigest()
+    (folder / "state.json").write_text(json.dumps(state))
+    played = []
+    with pytest.warns(UserWarning, match="state.json has another format: the run starts again"):
+        result = run(e, store=store, on_round=played.append)
+    assert len(played) == 5
+    same(result, whole)
+
+
 class Crash(BaseException):
     """The process dies here: nothing in the package may catch it."""
 
 
-@pytest.mark.parametrize("begin", ["new", "finished"])
-def test_crash_before_any_write_costs_nothing(tiny, tmp_path, monkeypatch, begin):
+def assert_consistent(folder: Path) -> None:
+    """Of an unfinished run, everything that state.json names is there and is what it was when it was named."""
+    if (folder / "summary.json").exists() or not (folder / "state.json").exists():
+        return
+    state = json.loads((folder / "state.json").read_text())
+    files = {f"checkpoint-{state['round']}.safetensors": state["sha256"]}
+    files |= {f"client-{client}-{f['round']}.safetensors": f["sha256"] for client, f in state["clients"].items()}
+    assert files == {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files}
+
+
+@pytest.mark.parametrize(
+    ("begin", "changes"),
+    [
+        ("new", {}),
+        ("finished", {}),
+        ("new", {"method": "scaffold", "clients": 3, "sampled": 2}),
+        ("new", {"method": "fedgps", "method_options": {"surrogate": "none"}, "sampled": 2}),
+    ],
+    ids=["new", "finished", "new_scaffold", "new_fedgps"],
+)
+def test_crash_before_any_write_costs_nothing(tiny, tmp_path, monkeypatch, begin, changes):
     """A process may die before each change of the disk in turn; every time the resumed run ends the same.
 
-    It plays a new run, or, with resume=False, one that is finished already.
+    It plays a new run, or, with resume=False, one that is finished already. Clients' states are read from disk always.
     """
     writes = {"left": 0}
 
@@ -234,7 +281,8 @@ def test_crash_before_any_write_costs_nothing(tiny, tmp_path, monkeypatch, begin
 
         return wrapped
 
-    e, crashes = tiny.replace(rounds=2), 0
+    monkeypatch.setattr(clients, "CACHE", 0)
+    e, crashes = tiny.replace(rounds=2, **changes), 0
     expected = run(e, store=tmp_path / "undisturbed")
     while True:
         store = tmp_path / str(crashes)
@@ -251,9 +299,11 @@ def test_crash_before_any_write_costs_nothing(tiny, tmp_path, monkeypatch, begin
                 break
             except Crash:
                 crashes += 1
+        assert_consistent(store / e.digest)
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             same(run(e, store=store), expected)
+        assert not list((store / e.digest).glob("c*"))  # no state is left behind
     assert crashes > 15
 
 

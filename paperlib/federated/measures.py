@@ -126,13 +126,15 @@ def surrogate_divergence(seen: Seen) -> dict[str, float]:
     A client that was not sampled counts with the last model it trained, one that never was does not count. The
     authors' code divides the sum over all clients by the number of sampled ones instead.
     """
-    method, clients = seen.method, seen.progress.clients
+    method, clients, server = seen.method, seen.progress.clients, seen.progress.server
     assert isinstance(method, FedGPS)  # the experiment has checked it
-    states = [clients[client] for client in sorted(clients)]  # a resumed run has them in another order
-    models = [(own["model/theta"], own["model/buffers"]) for own in states if "model/theta" in own]
-    server = seen.progress.server
-    distances = seen.pool.map(lambda model: method.prototype_distance(model[0], model[1], server), models)
-    return {"surrogate_divergence": sum(distances) / len(models)}
+
+    def distance(client: int) -> float:
+        own = clients[client]  # one at a time: all of them may not fit into memory
+        return method.prototype_distance(own["model/theta"], own["model/buffers"], server)
+
+    distances = list(seen.pool.map(distance, clients))
+    return {"surrogate_divergence": sum(distances) / len(distances)}
 
 
 MEASURES: dict[str, Callable[[Seen], dict[str, float]]] = {

@@ -1,7 +1,7 @@
 """The round loop."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
@@ -12,6 +12,7 @@ from paperlib import networks
 from paperlib.data.datasets import Dataset
 from paperlib.data.partitions import partition
 from paperlib.experiment import Experiment
+from paperlib.federated.clients import ClientStates
 from paperlib.federated.context import Context
 from paperlib.federated.engines import SEQUENTIAL, Engine
 from paperlib.federated.evaluation import evaluate
@@ -25,7 +26,7 @@ Row = dict[str, float]
 
 @dataclass
 class Progress:
-    """Everything that changes during a run, and all that a checkpoint holds.
+    """Everything that changes during a run, and all that it needs to go on after an interruption.
 
     round: rounds finished. theta: [P], the global model. buffers: [Q]. server: the method's server state.
     clients: client -> its persistent state, only for clients that have taken part and methods that keep one.
@@ -35,7 +36,7 @@ class Progress:
     theta: Tensor
     buffers: Tensor
     server: State
-    clients: dict[int, State] = field(default_factory=dict)
+    clients: ClientStates = field(default_factory=ClientStates)
 
     @property
     def finite(self) -> bool:
@@ -123,24 +124,31 @@ def play_round(
             traffic["bytes_up"] += _bytes(trained.buffers, *trained.upload.values())
             weight = method.weight(p, trained.upload)
             if weight == 0:
-                if client in progress.clients:
-                    progress.clients[client] = method.absent(progress.clients[client])
+                _miss_round(method, progress.clients, [client])
                 continue
             mean_buffers.add_(trained.buffers, alpha=weight)
             total += weight
             if context.experiment.keeps_models:
                 trained.own |= {"model/theta": trained.theta, "model/buffers": trained.buffers}
-            if trained.own:
-                progress.clients[client] = trained.own
+            progress.clients[client] = trained.own
             if local_models is not None:
                 local_models.append(LocalModel(client, weight, trained.theta, trained.buffers))
             yield weight, client, trained.upload
 
-    for client in set(progress.clients) - set(cohort):
-        progress.clients[client] = method.absent(progress.clients[client])
+    # Who missed the round before as well has nothing left to drop.
+    _miss_round(method, progress.clients, set(sampled_clients(context.experiment, round - 1)) - set(cohort))
     progress.theta, progress.server = method.aggregate(progress.server, theta, uploads())
     progress.buffers, progress.round = mean_buffers.div_(total or 1.0), round
     return {name: float(count) for name, count in traffic.items()}
+
+
+def _miss_round(method: FedAvg, clients: ClientStates, absent: Iterable[int]) -> None:
+    """Leave clients without the part of their state that is of no use to them after a round without them."""
+    if type(method).absent is FedAvg.absent:  # nothing is dropped, so nothing need be read and written
+        return
+    for client in absent:
+        if client in clients:
+            clients[client] = method.absent(clients[client])
 
 
 def _bytes(*tensors: Tensor) -> int:

@@ -76,6 +76,11 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
         raise ValueError(f"{outer.__name__} cannot be wrapped around {base.__name__}: one already contains the other")
     if not outer.passes_loss_on and base.loss is not FedAvg.loss:
         raise ValueError(f"{outer.__name__} cannot be wrapped around {base.__name__}, whose loss it would not see")
+    if outer.needs_update and not base.sends_update:
+        raise ValueError(
+            f"{outer.__name__} cannot be wrapped around {base.__name__}, from which it would not get the clients' "
+            f"updates; wrap {base.__name__} around {outer.__name__}"
+        )
     shared = set(options_of(outer)) & set(options_of(base))
     if shared:
         raise ValueError(f"{outer.__name__} and {base.__name__} both have an option {', '.join(sorted(shared))}")

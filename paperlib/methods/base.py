@@ -36,6 +36,9 @@ class FedAvg:
     # Why a step of several clients cannot be taken at once; empty where it can. A step that draws random numbers has a
     # stream per client, and one that depends on the client's number or epoch has no single meaning for a stack.
     one_by_one: ClassVar[str] = ""
+    # Whether "delta" in an upload is theta - theta_0, and whether hooks around those of the base rely on that.
+    sends_update: ClassVar[bool] = True
+    needs_update: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Where a method refuses impossible options, with a ValueError, before there is a run."""
@@ -109,7 +112,7 @@ class FedAvg:
         return {"delta": theta - theta_0}, own
 
     def absent(self, own: State) -> State:
-        """What a client keeps of its state in a round that it does not take part in."""
+        """What a client keeps of its state when it misses a round; not asked again while it goes on missing them."""
         return own
 
     # -- server, after the clients

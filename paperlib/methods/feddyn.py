@@ -26,6 +26,7 @@ class FedDyn(FedAvg):
         ("1/S^2", as in the code of GC-Fed's authors), for N clients of which S are sampled.
     """
 
+    needs_update = True
     alpha: float = 0.1
     clip: float | None = 10.0
     h_scale: str = "1/N"

@@ -70,6 +70,7 @@ class FedGPS(FedAvg):
 
     passes_loss_on = False
     one_by_one = "draws surrogate images in every step"
+    needs_update = True
     preset: str = "authors"
     lambda_1: float | None = None
     lambda_2: float | None = None

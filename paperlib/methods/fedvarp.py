@@ -3,7 +3,7 @@
 Jhunjhunwala et al. 2022, "FedVARP: Tackling the variance due to partial client participation in federated learning".
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,17 +11,21 @@ import torch
 from torch import Tensor
 
 from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.ingredients import summed
 
 if TYPE_CHECKING:
-    from paperlib.federated.context import Context
+    from paperlib.federated.context import Context, Visit
 
 
 @dataclass(kw_only=True)
 class FedVARP(FedAvg):
     """w <- w + y + mean over the sampled clients of (Delta_k - y_k), with y the mean of y_k over all clients.
 
-    y_k is client k's last update, zero before its first: entry ``y<k>`` of the server's state, from its first on.
+    y_k is client k's last update, zero before its first. In the paper the server keeps it; here the client does, and
+    sends Delta_k - y_k, which is as much traffic.
     """
+
+    sends_update = False
 
     def setup(self, context: "Context") -> FedAvg:
         if context.experiment.weighting != "uniform":
@@ -31,20 +35,17 @@ class FedVARP(FedAvg):
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"y": torch.zeros_like(theta)}
 
+    def client_init(self, client: int, theta: Tensor) -> State:
+        return super().client_init(client, theta) | {"y": torch.zeros_like(theta)}
+
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, visit)
+        delta = upload["delta"]
+        return upload | {"delta": delta - own["y"]}, own | {"y": delta}
+
     def aggregate(
         self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
     ) -> tuple[Tensor, State]:
-        old, change = server, torch.zeros_like(theta)
-        last: State = {}
-
-        def corrected() -> Iterator[tuple[float, int, Upload]]:
-            for p, client, upload in uploads:
-                name = f"y{client}"
-                last[name] = upload["delta"]
-                difference = last[name] - old[name] if name in old else last[name]
-                change.add_(difference)
-                yield p, client, upload | {"delta": difference}
-
-        new, server = super().aggregate(server, theta, corrected())
-        y = old["y"] + change / self.context.experiment.clients
-        return new + old["y"], server | last | {"y": y}
+        y, change = server["y"], torch.zeros_like(theta)
+        new, server = super().aggregate(server, theta, summed(uploads, "delta", change))
+        return new + y, server | {"y": y + change / self.context.experiment.clients}

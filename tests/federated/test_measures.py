@@ -1,6 +1,5 @@
 """Quantities recorded during a run: what they are, when they are there, and that they change nothing."""
 
-import copy
 import json
 from itertools import pairwise
 
@@ -230,7 +229,7 @@ def test_cka_compares_every_stage_of_local_models_with_the_model_that_is_evaluat
 def test_surrogate_divergence_counts_every_client_with_the_last_model_it_trained(tiny, pool):
     e = tiny.replace(measure=("surrogate_divergence",), rounds=4, sampled=2, **FEDGPS)
     method, progress = prepared(e)
-    models, rows = {}, simulate(method, copy.deepcopy(progress), pool)
+    models, rows = {}, simulate(*prepared(e), pool)
     sizes = []
     for round, row in enumerate(rows, 1):
         for client in sampled_clients(e, round):

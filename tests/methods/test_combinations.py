@@ -68,6 +68,8 @@ def test_options_of_both_are_taken_and_others_refused():
         ("fedprox", "fedprox", "one already contains the other"),
         ("gc_fed", "local_gc", "one already contains the other"),
         ("gc_fed", "fedproxy", "unknown method 'fedproxy'"),
+        ("feddyn", "fedvarp", "would not get the clients' updates; wrap FedVARP around FedDyn"),
+        ("fedgps_cf", "fedvarp", "would not get the clients' updates; wrap FedVARP around FedGPSCF"),
     ],
 )
 def test_combinations_that_do_not_exist_are_refused(outer, base, message):
