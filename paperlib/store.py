@@ -15,9 +15,8 @@ import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from filelock import FileLock, Timeout
 from safetensors.torch import load
 from torch import Tensor
@@ -26,6 +25,9 @@ from paperlib.experiment import Experiment
 from paperlib.federated.clients import ClientFile, ClientStates
 from paperlib.federated.simulator import Progress, Row
 from paperlib.files import DamagedFile, read_tensors, write, write_tensors
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMAT = 2  # of state.json and what it names; 1 (without the entry) had the clients' states in the checkpoint
 
@@ -44,7 +46,7 @@ class Run:
 
     experiment: Experiment
     summary: dict[str, Any]
-    history: pd.DataFrame
+    history: "pd.DataFrame"
     folder: Path | None = None
 
     @property
@@ -190,8 +192,10 @@ class Store:
         return []
 
 
-def evaluated(rows: list[Row]) -> pd.DataFrame:
+def evaluated(rows: list[Row]) -> "pd.DataFrame":
     """History as a table: the rounds that were evaluated, or failed."""
+    import pandas as pd  # takes longer to import, and more memory, than a small run
+
     measured = dict.fromkeys(name for row in rows for name in row if name not in COLUMNS)
     table = pd.DataFrame(rows, columns=[*COLUMNS, *measured])
     kept = table.test_accuracy.notna()

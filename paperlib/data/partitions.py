@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.random import Generator
 from torch import Tensor
@@ -17,6 +16,7 @@ from torch import Tensor
 from paperlib.federated.streams import rng
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 MAX_DRAWS = 20_000
@@ -34,11 +34,13 @@ class Partition(list[Tensor]):
         classes = int(self.labels.max()) + 1
         return torch.stack([torch.bincount(self.labels[part], minlength=classes) for part in self])
 
-    def describe(self) -> pd.DataFrame:
+    def describe(self) -> "pd.DataFrame":
         """Per client: samples, classes present, entropy of its labels (nats), count of each class.
 
         ``describe().attrs`` holds the spread of the sizes: smallest, median, largest, coefficient of variation.
         """
+        import pandas as pd  # takes longer to import, and more memory, than a small run
+
         counts = self.counts().numpy()
         sizes = counts.sum(1)
         shares = counts / np.maximum(sizes, 1)[:, None]
