@@ -23,6 +23,7 @@ from torch import Tensor
 
 from paperlib.experiment import Experiment
 from paperlib.federated.simulator import Progress, Row
+from paperlib.parts import part
 
 # What every history has; the quantities that the experiment asks to measure come after.
 COLUMNS = ("round", "test_accuracy", "test_loss", "seconds", "bytes_up", "bytes_down")
@@ -106,6 +107,7 @@ class Store:
                 path.unlink()
         _write(folder / "experiment.json", experiment.to_json().encode())
 
+    @part("store")
     def save_round(self, experiment: Experiment, row: Row, progress: Progress, fingerprint: str) -> None:
         """Append a row of history, then replace the checkpoint. A kill in between costs one round."""
         folder = self.folder(experiment)
