@@ -1,4 +1,4 @@
-"""The command line: ``paperlib list``, ``show``, ``run``, ``reproduce``, ``ship``."""
+"""The command line: ``paperlib list``, ``show``, ``run``, ``reproduce``, ``ship``, ``profile``."""
 
 import os
 import sys
@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 CORES = os.cpu_count() or 1
@@ -125,14 +126,49 @@ def ship(paper: Paper, names: list[str], scale: Scale = "small", seeds: Seeds = 
         console.print(f"{len(runs)} runs shipped; data/reference/{paper}-{scale} now holds {total}")
 
 
+@app.command()
+def profile(
+    words: Annotated[
+        list[str],
+        typer.Argument(help="fields of the experiment as field=value; the first may be a run: digest, folder or file"),
+    ],
+    rounds: Annotated[int, typer.Option(help="rounds that are timed, after one to warm up")] = 3,
+    engine: Annotated[str, typer.Option(help="auto, sequential, vectorised or captured")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    trace: Annotated[Path | None, typer.Option(help="file for a further round, to look at in Perfetto")] = None,
+) -> None:
+    """Where the time of an experiment goes: seconds per part of its first rounds. No run is changed or stored."""
+    from paperlib.parts import PARTS
+    from paperlib.profile import described
+    from paperlib.profile import profile as play
+
+    with sentences("nothing was kept"):
+        seen = play(described(words), rounds=rounds, engine=engine, device=device, trace=trace)
+        first, last = seen.seconds.index[[0, -1]]
+        engine = seen.engine.name + (f" ({seen.engine.reason})" if seen.engine.reason else "")
+        title = f"{seen.experiment}\nrounds {first} to {last}, {seen.evaluated} evaluated; {seen.device}, {engine}"
+        console.print(title, soft_wrap=True, markup=False)
+        view = Table()
+        view.add_column("part", no_wrap=True)
+        view.add_column("what it is")
+        for column in seen.table.columns:
+            view.add_column(column, justify="right", no_wrap=True)
+        rows = [(name, what, seen.table.loc[name]) for name, what in PARTS.items()]
+        for name, what, row in [*rows, ("whole", "", seen.table.sum())]:
+            if name != "graph" or row.seconds:
+                view.add_row(name, what, f"{row.seconds:.3f}", f"{row.percent:.1f}", f"{row['per round']:.3f}")
+        console.print(view)
+        console.print(str(seen), soft_wrap=True, markup=False)
+
+
 @contextmanager
-def sentences() -> Iterator[None]:
+def sentences(stopped: str = "the same command continues from here") -> Iterator[None]:
     """Bad input is answered with its sentence and not with a traceback; Ctrl-C with what to do next."""
     try:
         yield
     except ValueError as error:
-        console.print(f"[red]{Path(sys.argv[0]).name}:[/red] {error}", soft_wrap=True)
+        console.print(f"[red]{Path(sys.argv[0]).name}:[/red] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        console.print("\nstopped; the same command continues from here")
+        console.print(f"\nstopped; {stopped}")
         raise typer.Exit(130) from None

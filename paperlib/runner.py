@@ -46,22 +46,20 @@ def run(
     A run that meets a NaN or an infinity ends there: ``summary["failed"]`` says so and the history is kept.
     Raises ValueError for impossible requests, and for a data set that is not at hand.
     """
-    if engine not in ENGINES:
-        raise ValueError(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
+    on = target(device, engine)
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}, but must be at least 1")
-    target = _device(device)
     shelf = Store(runs() if store is None else store)
     if resume and (run := shelf.finished(experiment)) is not None:
         return run
     e = experiment
-    data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=target)
-    threads = (workers or os.cpu_count() or 1) if target == "cpu" else 1
+    data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=on)
+    threads = (workers or os.cpu_count() or 1) if on == "cpu" else 1
     with worker_pool(threads) as pool, arithmetic(e.precision), shelf.lock(e):
         if resume and (run := shelf.finished(e)) is not None:  # another process was faster
             return run
         method, progress = prepare(e, data)
-        chosen = choose(engine, method, target)
+        chosen = choose(engine, method, on)
         if chosen.reason and engine != "auto":
             warnings.warn(f"{e} is played by the engine sequential, {chosen.reason}", stacklevel=2)
         if not resume:
@@ -72,7 +70,7 @@ def run(
             shelf.save_round(e, row, progress, data.fingerprint)
             if on_round:
                 on_round(row)
-        summary = _summary(e, method, progress, rows) | _machine(target, chosen) | {"dataset_source": data.source}
+        summary = _summary(e, method, progress, rows) | _machine(on, chosen) | {"dataset_source": data.source}
         return shelf.finish(e, summary, method.finish(progress.theta, progress.server), progress.buffers)
 
 
@@ -165,7 +163,10 @@ def _summary(experiment: Experiment, method: FedAvg, progress: Progress, rows: l
     }
 
 
-def _device(device: str) -> str:
+def target(device: str, engine: str) -> str:
+    """What to compute on, "cpu" or "cuda"; raises ValueError for an unknown engine or device, or one not at hand."""
+    if engine not in ENGINES:
+        raise ValueError(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device not in ("cpu", "cuda"):

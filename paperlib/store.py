@@ -25,6 +25,7 @@ from paperlib.experiment import Experiment
 from paperlib.federated.clients import ClientFile, ClientStates
 from paperlib.federated.simulator import Progress, Row
 from paperlib.files import DamagedFile, read_tensors, write, write_tensors
+from paperlib.parts import part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,6 +118,7 @@ class Store:
                 path.unlink()
         write(folder / "experiment.json", experiment.to_json().encode())
 
+    @part("store")
     def save_round(self, experiment: Experiment, row: Row, progress: Progress, fingerprint: str) -> None:
         """Append a row of history, save what the round has changed, then replace ``state.json``."""
         folder = self.folder(experiment)

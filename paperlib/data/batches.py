@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from paperlib.data.datasets import Dataset
+from paperlib.parts import part
 
 
 def fill(indices: Tensor, batch_size: int) -> Tensor:
@@ -62,6 +63,7 @@ def augmentation(augment: bool | str) -> Augmentation:
     return AUGMENTATIONS[name]
 
 
+@part("data")
 def draw_epoch(data: Dataset, indices: Tensor, how: Augmentation, stream: Generator) -> Tensor:
     """All that is random in one pass over the samples ``indices`` [n]: int64 [rows, n], on their device.
 
@@ -83,6 +85,7 @@ def draw_epoch(data: Dataset, indices: Tensor, how: Augmentation, stream: Genera
     return rows
 
 
+@part("data")
 def make_batch(data: Dataset, draws: Tensor, how: Augmentation) -> tuple[Tensor, Tensor]:
     """The images that the columns of `draw_epoch` [rows, B] describe: x float32 [B, C, H, W], y int64 [B]."""
     chosen, rest = draws[0], draws[1:]
@@ -106,8 +109,8 @@ def epoch(
     augment: one of `AUGMENTATIONS`; True is "crop_flip" and False is "none". Raises ValueError for another name.
     """
     how = augmentation(augment)
-    for part in draw_epoch(data, indices, how, stream).split(batch_size, dim=1):
-        yield make_batch(data, part, how)
+    for draws in draw_epoch(data, indices, how, stream).split(batch_size, dim=1):
+        yield make_batch(data, draws, how)
 
 
 def crop_margin(width: int) -> int:

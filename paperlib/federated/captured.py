@@ -16,6 +16,7 @@ from paperlib.data.batches import augmentation, draw_epoch, make_batch
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.local import Job, Trained, finish_visit, start_visit, train_step
 from paperlib.federated.streams import rng
+from paperlib.parts import part
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 Tree = dict[str, Any]  # tensors by name, some of them one level deeper
@@ -85,11 +86,13 @@ class Captured:
         self.record = record
         self.recordings: dict[Any, Recording] = {}
 
+    @part("other")
     def __call__(self, job: Job) -> Trained:
         e, data, method = job.context.experiment, job.context.data, job.method
         order, how = rng(e.seed, "batches", job.round, job.client), augmentation(e.augment)
         visit = start_visit(job.context, job.round, job.client, job.theta, job.buffers, job.own)
-        theta_0 = method.begin(job.theta, job.shared, job.own, visit)
+        with part("method"):
+            theta_0 = method.begin(job.theta, job.shared, job.own, visit)
         theta, recording = theta_0.clone(), None
         for visit.epoch in range(e.local_epochs):
             for draws in draw_epoch(data, job.context.indices[job.client], how, order).split(e.batch_size, dim=1):
@@ -103,7 +106,8 @@ class Captured:
                     theta = train_step(method, theta, batch, job.shared, job.own)
                 elif full:
                     recording.draws.copy_(draws)
-                    recording.replay()
+                    with part("graph"):
+                        recording.replay()
                 else:
                     recording.step(draws)
                 visit.optimizer.steps += 1

@@ -11,6 +11,7 @@ from paperlib.federated.context import Batch, Context, Optimizer, Visit
 from paperlib.federated.streams import rng, torch_rng
 from paperlib.methods import FedAvg, State, Upload
 from paperlib.methods.ingredients import clip_norm
+from paperlib.parts import part
 
 MOMENTUM = "optimizer/momentum"  # where a client that keeps its momentum buffer keeps it, among its own state
 
@@ -38,6 +39,7 @@ class Trained:
     own: State
 
 
+@part("other")  # but for the parts within; an aggregation is under way
 def train_client(
     context: Context,
     method: FedAvg,
@@ -52,10 +54,12 @@ def train_client(
     e = context.experiment
     order, how = rng(e.seed, "batches", round, client), augmentation(e.augment)
     visit = start_visit(context, round, client, theta, buffers, own)
-    theta_0 = method.begin(theta, shared, own, visit)
+    with part("method"):
+        theta_0 = method.begin(theta, shared, own, visit)
     theta = theta_0.clone()
     for visit.epoch in range(e.local_epochs):
-        method.begin_epoch(theta, shared, own, visit)
+        with part("method"):
+            method.begin_epoch(theta, shared, own, visit)
         for draws in draw_epoch(context.data, context.indices[client], how, order).split(e.batch_size, dim=1):
             x, y = make_batch(context.data, draws, how)
             theta = train_step(method, theta, Batch(x=x.to(theta.dtype), y=y, **vars(visit)), shared, own)
@@ -63,6 +67,7 @@ def train_client(
     return finish_visit(context, method, theta_0, theta, shared, own, visit)
 
 
+@part("method")
 def train_step(method: FedAvg, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
     """One step of local training from theta [P], which may change in place: the new theta [P]."""
     g = method.gradient(theta, batch, shared, own)
@@ -93,6 +98,7 @@ def start_visit(
     )
 
 
+@part("method")
 def finish_visit(
     context: Context, method: FedAvg, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit
 ) -> Trained:

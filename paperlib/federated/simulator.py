@@ -20,6 +20,7 @@ from paperlib.federated.local import Job
 from paperlib.federated.measures import MEASURES, LocalModel, Seen
 from paperlib.federated.streams import rng, torch_rng
 from paperlib.methods import FedAvg, State, Upload, build
+from paperlib.parts import part
 
 Row = dict[str, float]
 
@@ -86,15 +87,17 @@ def simulate(method: FedAvg, progress: Progress, pool: Executor, engine: Engine 
         traffic = play_round(method, progress, pool, local_models, engine)
         row: Row = {"round": progress.round, "seconds": time.perf_counter() - started, **traffic}
         if progress.finite and due:
-            theta = method.finish(progress.theta, progress.server)
-            scores = evaluate(context.net, theta, progress.buffers, context.data, pool)
-            row |= {"test_accuracy": scores.accuracy, "test_loss": scores.loss}
-            seen = Seen(method, progress, local_models or [], scores, pool)
-            for name in e.measure:
-                row |= MEASURES[name](seen)
+            with part("evaluation"):
+                theta = method.finish(progress.theta, progress.server)
+                scores = evaluate(context.net, theta, progress.buffers, context.data, pool)
+                row |= {"test_accuracy": scores.accuracy, "test_loss": scores.loss}
+                seen = Seen(method, progress, local_models or [], scores, pool)
+                for name in e.measure:
+                    row |= MEASURES[name](seen)
         yield row
 
 
+@part("aggregation")  # but for the clients' training, which uploads are waiting for
 def play_round(
     method: FedAvg,
     progress: Progress,

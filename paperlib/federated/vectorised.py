@@ -20,6 +20,7 @@ from paperlib.federated.local import Job, Trained, finish_visit, start_visit, tr
 from paperlib.federated.streams import rng
 from paperlib.methods import State
 from paperlib.networks.stacking import stacked
+from paperlib.parts import part
 
 ABSENT = -100  # the label of a sample that fills up a batch; cross-entropy leaves it out
 
@@ -43,6 +44,7 @@ class Member:
         return {name: value for name, value in self.job.own.items() if "/" not in name}
 
 
+@part("other")
 def train_stacked(jobs: Sequence[Job]) -> list[Trained]:
     """What `train_client` returns for every job, up to rounding.
 
@@ -66,7 +68,8 @@ def _join(job: Job) -> Member:
     """A client before its first step, with all that is random in its local epochs."""
     e, data = job.context.experiment, job.context.data
     visit = start_visit(job.context, job.round, job.client, job.theta, job.buffers, job.own)
-    theta_0 = job.method.begin(job.theta, job.shared, job.own, visit)
+    with part("method"):
+        theta_0 = job.method.begin(job.theta, job.shared, job.own, visit)
     order, how = rng(e.seed, "batches", job.round, job.client), augmentation(e.augment)
     epochs = [draw_epoch(data, job.context.indices[job.client], how, order) for _ in range(e.local_epochs)]
     missing = -epochs[0].shape[1] % e.batch_size
@@ -90,14 +93,14 @@ def _train(members: list[Member]) -> None:
     draws = torch.stack([_fill(member.draws, length - member.draws.shape[1]) for member in members])
     moving, fixed, dims = _moving(members), *_fixed(members)
     take = _step(first)
-    for step, part in enumerate(draws.split(e.batch_size, dim=2)):
+    for step, now in enumerate(draws.split(e.batch_size, dim=2)):
         while members[-1].steps <= step:
             _leave(members.pop(), moving, len(members))
         n = len(members)
         moving = tree_map(lambda rows, n=n: rows[:n], moving)
         fixed = tree_map(lambda rows, dim, n=n: rows if dim is None else rows[:n], fixed, dims)
-        samples = part[:n, 0]
-        x, y = make_batch(data, part[:n].transpose(0, 1).flatten(1), how)
+        samples = now[:n, 0]
+        x, y = make_batch(data, now[:n].transpose(0, 1).flatten(1), how)
         x = x.to(moving["theta"].dtype).unflatten(0, samples.shape)
         y = y.unflatten(0, samples.shape).masked_fill(samples < 0, ABSENT)
         there = None if bool((samples >= 0).all()) else samples >= 0

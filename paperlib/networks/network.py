@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from paperlib.networks.layers import Dropout
+from paperlib.parts import part
 
 Initialise = Callable[[str, Tensor, nn.Module, torch.Generator], None]
 
@@ -57,6 +58,7 @@ class Network:
         self._sizes = [t.size for t in self.tensors]
         self._buffer_sizes = [t.size for t in self._buffers]
 
+    @part("forward")
     def __call__(
         self,
         theta: Tensor | list[Tensor],

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from paperlib.parts import part
+
 
 class _Mode(threading.local):
     stacked = False
@@ -36,6 +38,9 @@ def is_stacked() -> bool:
 def gradient(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
     """Gradient [P] of a scalar function at theta [P], in memory of its own."""
     if is_stacked():
-        return torch.func.grad(function)(theta)
+        with part("backward"):  # which calls the function, of which no part is a backward pass
+            return torch.func.grad(part("method")(function))(theta)
     theta = theta.detach().requires_grad_()
-    return torch.autograd.grad(function(theta), theta)[0]
+    value = function(theta)
+    with part("backward"):
+        return torch.autograd.grad(value, theta)[0]
