@@ -104,7 +104,7 @@ def profile(
         chosen = choose(engine, method, on)
         shelf = Store(folder)
         shelf.folder(e).mkdir()
-        shelf.begin(e)
+        shelf.resume(e, progress, data.fingerprint)
         playing = simulate(method, progress, CallingThread(), chosen)
 
         def play() -> bool:

@@ -1,6 +1,7 @@
 """Run one experiment, or many."""
 
 import contextlib
+import json
 import os
 import resource
 import time
@@ -16,13 +17,17 @@ from tqdm.auto import tqdm
 
 from paperlib.data import load
 from paperlib.experiment import Experiment
-from paperlib.federated.engines import ENGINES, Engine, choose
-from paperlib.federated.simulator import Progress, Row, prepare, simulate
+from paperlib.federated.engines import ENGINES, choose, why_not
+from paperlib.federated.simulator import Progress, Row, prepare, simulate, simulate_together, unfinished
 from paperlib.federated.workers import arithmetic, worker_pool
 from paperlib.methods import FedAvg
 from paperlib.paths import runs
 from paperlib.store import Run, Store, evaluated
 from paperlib.version import version
+
+
+class NotStackable(ValueError):
+    """Experiments that are alike, but that the vectorised engine cannot play."""
 
 
 def run(
@@ -70,8 +75,59 @@ def run(
             shelf.save_round(e, row, progress, data.fingerprint)
             if on_round:
                 on_round(row)
-        summary = _summary(e, method, progress, rows) | _machine(on, chosen) | {"dataset_source": data.source}
-        return shelf.finish(e, summary, method.finish(progress.theta, progress.server), progress.buffers)
+        return _finish(shelf, method, progress, rows, _machine(on, chosen.name))
+
+
+def run_together(
+    experiments: Sequence[Experiment],
+    *,
+    store: Path | str | None = None,
+    device: str = "auto",
+    on_round: Callable[[Row], object] | None = None,
+) -> None:
+    """Play experiments that differ in seed and partition only as one, their clients in one stack, into the store.
+
+    For small networks on a GPU, which even the clients of one run do not fill. Each run is what the vectorised engine
+    makes of it, up to rounding, and is stored, interrupted and resumed like any other; ``summary["engine"]`` is
+    "together". Finished ones are left alone. Raises ValueError where experiments differ in more, and its subclass
+    NotStackable where the vectorised engine cannot play them.
+    """
+    on = target(device, "vectorised")
+    shelf = Store(runs() if store is None else store)
+    e = experiments[0]
+    for other in experiments:
+        if alike(other) != alike(e):
+            raise ValueError(f"{other} and {e} differ in more than seed and partition; they cannot run together")
+    data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=on)
+    with contextlib.ExitStack() as held:
+        pool = held.enter_context(worker_pool((os.cpu_count() or 1) if on == "cpu" else 1))
+        held.enter_context(arithmetic(e.precision))
+        for other in sorted(set(experiments), key=lambda other: other.digest):  # one order: no two wait for each other
+            held.enter_context(shelf.lock(other))
+        missing = [other for other in dict.fromkeys(experiments) if shelf.finished(other) is None]
+        prepared = [prepare(other, data) for other in missing]
+        for method, _ in prepared[:1]:
+            if reason := why_not("vectorised", method, on):
+                raise NotStackable(f"{e} and others cannot run together: {reason}")
+        rows = [
+            shelf.resume(other, progress, data.fingerprint)
+            for other, (_, progress) in zip(missing, prepared, strict=True)
+        ]
+        for played in simulate_together(prepared, pool):
+            for i, row in played:
+                rows[i].append(row)
+                shelf.save_round(missing[i], row, prepared[i][1], data.fingerprint)
+                if on_round:
+                    on_round(row)
+                if not unfinished(*prepared[i]):
+                    _finish(shelf, *prepared[i], rows[i], _machine(on, "together"))
+
+
+def alike(experiment: Experiment) -> str:
+    """What experiments must have in common to be played together: everything but seed and partition."""
+    free = ("seed", "partition_seed", "partition", "alpha", "min_samples")
+    fixed = {name: value for name, value in experiment.changed().items() if name not in free}
+    return json.dumps(fixed, sort_keys=True)
 
 
 def run_many(
@@ -81,15 +137,20 @@ def run_many(
     store: Path | str | None = None,
     device: str = "auto",
     progress: bool = False,
+    together: int = 1,
 ) -> list[Run]:
     """The runs of all experiments, in order; finished ones are read from the store.
 
-    jobs: processes that work on different experiments side by side, sharing the cores. progress: show a bar that counts
-    rounds. Equal experiments are run once. A run that raises stops all others, and its exception is raised; then, as
-    after Ctrl-C, every started run is resumable.
+    jobs: processes that work on different experiments side by side, sharing the cores. together: largest number of
+    experiments that are played as one, see `run_together`; those that cannot be are played alone. progress: show a bar
+    that counts rounds. Equal experiments are run once. A run that raises stops all others, and its exception is raised;
+    then, as after Ctrl-C, every started run is resumable.
     """
-    if jobs < 1:
-        raise ValueError(f"jobs is {jobs}, but must be at least 1")
+    for name, value in (("jobs", jobs), ("together", together)):
+        if value < 1:
+            raise ValueError(f"{name} is {value}, but must be at least 1")
+    if jobs > 1 and together > 1:
+        raise ValueError(f"jobs is {jobs} and together is {together}, but one of the two must be 1")
     shelf = Store(runs() if store is None else store)
     unique = list(dict.fromkeys(experiments))
     missing = [e for e in unique if shelf.finished(e) is None]
@@ -100,14 +161,28 @@ def run_many(
     with tqdm(total=total, initial=sum(done.values()), unit="round", disable=not progress or not missing) as bar:
         bar.set_description(f"{len(missing)} runs")
         if jobs == 1 or len(missing) < 2:
-            for e in missing:
-                run(e, store=shelf.path, device=device, on_round=lambda row: bar.update())
+            for group in _groups(missing, together):
+                if len(group) > 1:
+                    with contextlib.suppress(NotStackable):
+                        run_together(group, store=shelf.path, device=device, on_round=lambda row: bar.update())
+                for e in group:  # those that could not
+                    run(e, store=shelf.path, device=device, on_round=lambda row: bar.update())
         else:
             for pending in _side_by_side(missing, jobs, shelf, device):
                 now = {e: shelf.rounds_done(e) if e in pending else e.rounds for e in missing}
                 bar.update(sum(now.values()) - sum(done.values()))
                 done = now
     return [run(e, store=shelf.path, device=device) for e in experiments]
+
+
+def _groups(experiments: Iterable[Experiment], size: int) -> Iterator[list[Experiment]]:
+    """Experiments that are alike, at most ``size`` of them at a time."""
+    groups: dict[str, list[Experiment]] = {}
+    for e in experiments:
+        groups.setdefault(alike(e) if size > 1 else e.digest, []).append(e)
+    for group in groups.values():
+        for start in range(0, len(group), size):
+            yield group[start : start + size]
 
 
 def _samples(e: Experiment) -> float:
@@ -140,6 +215,13 @@ def _side_by_side(experiments: Iterable[Experiment], jobs: int, shelf: Store, de
 def _run_quietly(experiment: Experiment, store: Path, device: str, workers: int) -> None:
     with contextlib.suppress(KeyboardInterrupt):  # the parent reports it once
         run(experiment, store=store, device=device, workers=workers)
+
+
+def _finish(shelf: Store, method: FedAvg, progress: Progress, rows: list[Row], machine: dict[str, Any]) -> Run:
+    """Store a run that has come to its end."""
+    e, data = method.context.experiment, method.context.data
+    summary = _summary(e, method, progress, rows) | machine | {"dataset_source": data.source}
+    return shelf.finish(e, summary, method.finish(progress.theta, progress.server), progress.buffers)
 
 
 def _summary(experiment: Experiment, method: FedAvg, progress: Progress, rows: list[Row]) -> dict[str, Any]:
@@ -176,12 +258,12 @@ def target(device: str, engine: str) -> str:
     return device
 
 
-def _machine(device: str, engine: Engine) -> dict[str, Any]:
+def _machine(device: str, engine: str) -> dict[str, Any]:
     """What a run was computed with; numbers too small for the normal format are zero to a CPU."""
     on_gpu = device == "cuda"
     return {
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
-        "engine": engine.name,
+        "engine": engine,
         "denormals": "kept" if on_gpu else "flushed",
         "torch": torch.__version__,
     }

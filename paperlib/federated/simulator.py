@@ -1,9 +1,10 @@
 """The round loop."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -16,9 +17,10 @@ from paperlib.federated.clients import ClientStates
 from paperlib.federated.context import Context
 from paperlib.federated.engines import SEQUENTIAL, Engine
 from paperlib.federated.evaluation import evaluate
-from paperlib.federated.local import Job
+from paperlib.federated.local import Job, Trained
 from paperlib.federated.measures import MEASURES, LocalModel, Seen
 from paperlib.federated.streams import rng, torch_rng
+from paperlib.federated.vectorised import train_stacked
 from paperlib.methods import FedAvg, State, Upload, build
 from paperlib.parts import part
 
@@ -79,25 +81,69 @@ def simulate(method: FedAvg, progress: Progress, pool: Executor, engine: Engine 
     all have seconds (training and aggregation), bytes_up and bytes_down (of all sampled clients together). Stops after
     a round that is not finite.
     """
-    context, e = method.context, method.context.experiment
-    while progress.round < e.rounds and progress.finite:
-        due = (progress.round + 1) % e.eval_every == 0 or progress.round + 1 == e.rounds
-        local_models: list[LocalModel] | None = [] if due and e.measure else None
+    while unfinished(method, progress):
+        local_models: list[LocalModel] | None = [] if _measures_now(method, progress) else None
         started = time.perf_counter()
         traffic = play_round(method, progress, pool, local_models, engine)
-        row: Row = {"round": progress.round, "seconds": time.perf_counter() - started, **traffic}
-        if progress.finite and due:
-            with part("evaluation"):
-                theta = method.finish(progress.theta, progress.server)
-                scores = evaluate(context.net, theta, progress.buffers, context.data, pool)
-                row |= {"test_accuracy": scores.accuracy, "test_loss": scores.loss}
-                seen = Seen(method, progress, local_models or [], scores, pool)
-                for name in e.measure:
-                    row |= MEASURES[name](seen)
-        yield row
+        seconds = time.perf_counter() - started
+        yield _measured(method, progress, {"round": progress.round, "seconds": seconds, **traffic}, local_models, pool)
 
 
-@part("aggregation")  # but for the clients' training, which uploads are waiting for
+def simulate_together(runs: Sequence[tuple[FedAvg, Progress]], pool: Executor) -> Iterator[list[tuple[int, Row]]]:
+    """Play the remaining rounds of several runs as one, with the vectorised engine; see `simulate` for the rows.
+
+    Yields after every round the rows of the runs that took part, with their positions. Those that are behind, because
+    they were interrupted earlier, go first. The runs have one method and one data set, and differ in seed and partition
+    only. ``seconds`` is an equal share of the time that all took.
+    """
+    while going := [i for i, run in enumerate(runs) if unfinished(*run)]:
+        next_round = min(runs[i][1].round for i in going)
+        now = [i for i in going if runs[i][1].round == next_round]
+        models: list[list[LocalModel] | None] = [[] if _measures_now(*runs[i]) else None for i in now]
+        started = time.perf_counter()
+        rounds = [Round(*runs[i]) for i in now]
+        trained = iter(train_stacked([round.start(client) for round in rounds for client in round.cohort]))
+        traffic = [
+            round.close(islice(trained, len(round.cohort)), own) for round, own in zip(rounds, models, strict=True)
+        ]
+        seconds = (time.perf_counter() - started) / len(now)
+        rows = [{"round": next_round + 1, "seconds": seconds, **sent} for sent in traffic]
+        yield [(i, _measured(*runs[i], row, own, pool)) for i, row, own in zip(now, rows, models, strict=True)]
+
+
+def unfinished(method: FedAvg, progress: Progress) -> bool:
+    """Whether there is a round left to play."""
+    return progress.round < method.context.experiment.rounds and progress.finite
+
+
+def _evaluated_now(method: FedAvg, round: int) -> bool:
+    e = method.context.experiment
+    return round % e.eval_every == 0 or round == e.rounds
+
+
+def _measures_now(method: FedAvg, progress: Progress) -> bool:
+    """Whether the local models of the next round are needed after it."""
+    return bool(method.context.experiment.measure) and _evaluated_now(method, progress.round + 1)
+
+
+def _measured(
+    method: FedAvg, progress: Progress, row: Row, local_models: list[LocalModel] | None, pool: Executor
+) -> Row:
+    """The row of the round just played, with what is measured after it."""
+    if not progress.finite or not _evaluated_now(method, progress.round):
+        return row
+    context = method.context
+    with part("evaluation"):
+        theta = method.finish(progress.theta, progress.server)
+        scores = evaluate(context.net, theta, progress.buffers, context.data, pool)
+        row |= {"test_accuracy": scores.accuracy, "test_loss": scores.loss}
+        seen = Seen(method, progress, local_models or [], scores, pool)
+        for name in context.experiment.measure:
+            row |= MEASURES[name](seen)
+    return row
+
+
+@part("aggregation")  # but for the clients' training, which `close` is waiting for
 def play_round(
     method: FedAvg,
     progress: Progress,
@@ -106,43 +152,57 @@ def play_round(
     engine: Engine = SEQUENTIAL,
 ) -> Row:
     """One round: sample, train, aggregate. Returns the bytes that were sent; appends to ``local_models`` if given."""
-    context, theta = method.context, progress.theta
-    round = progress.round + 1
-    cohort = sampled_clients(context.experiment, round)
-    shared = method.broadcast(progress.server, theta)
-    mean_buffers, total = torch.zeros_like(progress.buffers), 0.0
-    traffic = {"bytes_up": 0, "bytes_down": len(cohort) * _bytes(theta, progress.buffers, *shared.values())}
+    round = Round(method, progress)
+    return round.close(engine.train(round.cohort, round.start, pool), local_models)
 
-    def start(client: int) -> Job:
+
+class Round:
+    """The next round of a run: who takes part (``cohort``), what each starts from, and what becomes of the results."""
+
+    def __init__(self, method: FedAvg, progress: Progress):
+        self.method, self.progress, self.number = method, progress, progress.round + 1
+        self.cohort = sampled_clients(method.context.experiment, self.number)
+        self.shared = method.broadcast(progress.server, progress.theta)
+
+    def start(self, client: int) -> Job:
+        """What a client of the cohort has to do."""
+        method, progress = self.method, self.progress
         own = progress.clients.get(client)
         if own is None:
-            own = method.client_init(client, theta)
-        return Job(context, method, round, client, theta, progress.buffers, shared, own)
+            own = method.client_init(client, progress.theta)
+        return Job(method.context, method, self.number, client, progress.theta, progress.buffers, self.shared, own)
 
-    def uploads() -> Iterator[tuple[float, int, Upload]]:
-        """In client order, as they arrive: what a client sent is dropped once it has been added up."""
-        nonlocal total
-        trained_clients = engine.train(cohort, start, pool)
-        for p, client, trained in zip(method.weights(cohort), cohort, trained_clients, strict=True):
-            traffic["bytes_up"] += _bytes(trained.buffers, *trained.upload.values())
-            weight = method.weight(p, trained.upload)
-            if weight == 0:
-                _miss_round(method, progress.clients, [client])
-                continue
-            mean_buffers.add_(trained.buffers, alpha=weight)
-            total += weight
-            if context.experiment.keeps_models:
-                trained.own |= {"model/theta": trained.theta, "model/buffers": trained.buffers}
-            progress.clients[client] = trained.own
-            if local_models is not None:
-                local_models.append(LocalModel(client, weight, trained.theta, trained.buffers))
-            yield weight, client, trained.upload
+    def close(self, trained_clients: Iterable[Trained], local_models: list[LocalModel] | None = None) -> Row:
+        """Aggregate the cohort's results, which come in its order, and move the run on; returns the bytes sent."""
+        method, progress, cohort = self.method, self.progress, self.cohort
+        e, theta = method.context.experiment, progress.theta
+        mean_buffers, total = torch.zeros_like(progress.buffers), 0.0
+        down = len(cohort) * _bytes(theta, progress.buffers, *self.shared.values())
+        traffic = {"bytes_up": 0, "bytes_down": down}
 
-    # Who missed the round before as well has nothing left to drop.
-    _miss_round(method, progress.clients, set(sampled_clients(context.experiment, round - 1)) - set(cohort))
-    progress.theta, progress.server = method.aggregate(progress.server, theta, uploads())
-    progress.buffers, progress.round = mean_buffers.div_(total or 1.0), round
-    return {name: float(count) for name, count in traffic.items()}
+        def uploads() -> Iterator[tuple[float, int, Upload]]:
+            """As they arrive: what a client sent is dropped once it has been added up."""
+            nonlocal total
+            for p, client, trained in zip(method.weights(cohort), cohort, trained_clients, strict=True):
+                traffic["bytes_up"] += _bytes(trained.buffers, *trained.upload.values())
+                weight = method.weight(p, trained.upload)
+                if weight == 0:
+                    _miss_round(method, progress.clients, [client])
+                    continue
+                mean_buffers.add_(trained.buffers, alpha=weight)
+                total += weight
+                if e.keeps_models:
+                    trained.own |= {"model/theta": trained.theta, "model/buffers": trained.buffers}
+                progress.clients[client] = trained.own
+                if local_models is not None:
+                    local_models.append(LocalModel(client, weight, trained.theta, trained.buffers))
+                yield weight, client, trained.upload
+
+        # Who missed the round before as well has nothing left to drop.
+        _miss_round(method, progress.clients, set(sampled_clients(e, self.number - 1)) - set(cohort))
+        progress.theta, progress.server = method.aggregate(progress.server, theta, uploads())
+        progress.buffers, progress.round = mean_buffers.div_(total or 1.0), self.number
+        return {name: float(count) for name, count in traffic.items()}
 
 
 def _miss_round(method: FedAvg, clients: ClientStates, absent: Iterable[int]) -> None:
