@@ -1,6 +1,6 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
-.PHONY: help setup reproduce test lint lab
+.PHONY: help setup reproduce test lint bench lab
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */\1\t/p' Makefile | expand -t 12
 
@@ -17,6 +17,9 @@ test: lint  ## lint, then every test, then every notebook against its stored out
 lint: setup  ## ruff and mypy
 	.venv/bin/ruff check
 	.venv/bin/mypy
+
+bench: setup  ## measure speed and memory, write benchmarks/RESULTS.md
+	.venv/bin/python benchmarks/targets.py --write
 
 lab: setup  ## open the notebooks
 	.venv/bin/jupyter lab notebooks

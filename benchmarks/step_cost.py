@@ -18,9 +18,9 @@ from paperlib.federated.local import train_client
 from paperlib.federated.simulator import prepare
 from paperlib.federated.workers import worker_pool
 
-SETTINGS: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {
-    "CNN, 28x28 grey, batch 64": ((1, 28, 28), {"model": "cnn", "batch_size": 64}),
-    "CNN, 32x32 colour, batch 64, crop and flip": ((3, 32, 32), {"model": "cnn", "batch_size": 64, "augment": True}),
+SETTINGS: dict[str, dict[str, Any]] = {
+    "CNN, 28x28 grey, batch 64": {"dataset": "mnist"},
+    "CNN, 32x32 colour, batch 64, crop and flip": {"dataset": "cifar10", "augment": True},
 }
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "FedAvg": ("fedavg", {}),
@@ -37,15 +37,15 @@ SAMPLES, REPETITIONS = 1_280, 5
 
 def main() -> None:
     with worker_pool(1):
-        for title, (shape, setting) in SETTINGS.items():
+        for title, setting in SETTINGS.items():
             print(title)
-            data = random_images(shape, SAMPLES)
             clients = {}
             for name, (method, options) in METHODS.items():
                 e = Experiment(
-                    dataset="mnist", partition="iid", alpha=None, clients=1, sampled=1, method=method,
+                    model="cnn", batch_size=64, partition="iid", alpha=None, clients=1, sampled=1, method=method,
                     method_options=options, **setting,
                 )  # fmt: skip
+                data = random_images(e, train=SAMPLES, test=100)
                 bound, progress = prepare(e, data)
                 clients[name] = (bound, progress)
             seconds: dict[str, list[float]] = {name: [] for name in clients}

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from paperlib import Experiment
 from paperlib.data.batches import normalise
-from paperlib.data.datasets import Dataset
+from paperlib.data.datasets import DATASETS, Dataset
 from paperlib.federated.simulator import sampled_clients
 from paperlib.methods import FedAvg
 
@@ -24,19 +24,19 @@ W2 = Experiment(
 W3 = Experiment(
     dataset="cifar10", model="resnet18_gn", alpha=0.1, clients=10, sampled=5, local_epochs=1, batch_size=128
 )
-SHAPES: dict[str, Shape] = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
-SIZES = {"mnist": 60_000, "cifar10": 50_000}
 
 
-def random_images(experiment: Experiment, train: int | None = None, test: int = 10_000, device: str = "cpu") -> Dataset:
-    """Noise in the shape of the data set: speed does not depend on what is in the pictures."""
-    shape, generator = SHAPES[experiment.dataset], torch.Generator().manual_seed(0)
-    train = train or SIZES[experiment.dataset]
-    images, more = (torch.randint(0, 256, (n, *shape), generator=generator, dtype=torch.uint8) for n in (train, test))
-    labels, half = torch.arange(max(train, test)) % 10, (0.5,) * shape[0]
+def random_images(
+    experiment: Experiment, train: int | None = None, test: int | None = None, device: str = "cpu"
+) -> Dataset:
+    """Noise in the shape and number of the experiment's images: speed does not depend on what is in the pictures."""
+    info, generator = DATASETS[experiment.dataset], torch.Generator().manual_seed(0)
+    shape, sizes = (info.channels, info.size, info.size), (train or info.train, test or info.test)
+    images, more = (torch.randint(0, 256, (n, *shape), generator=generator, dtype=torch.uint8) for n in sizes)
+    labels, half = torch.arange(max(sizes)) % info.classes, (0.5,) * info.channels
     return Dataset(
-        "random", images.to(device), labels[:train].to(device), more.to(device), labels[:test].to(device),
-        tuple("0123456789"), half, half, "random",
+        "random", images.to(device), labels[: sizes[0]].to(device), more.to(device), labels[: sizes[1]].to(device),
+        tuple(map(str, range(info.classes))), half, half, "random",
     )  # fmt: skip
 
 

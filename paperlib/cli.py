@@ -22,6 +22,7 @@ Name = Annotated[str, typer.Argument(help="a table or figure, such as T5 or F6")
 Scale = Annotated[str, typer.Option(help="smoke, small or paper")]
 Seeds = Annotated[int, typer.Option(help="number of seeds, 0 to seeds - 1")]
 Jobs = Annotated[int, typer.Option(help="processes that work on different runs side by side")]
+Together = Annotated[int, typer.Option(help="runs of different seeds and partitions that a GPU plays as one")]
 
 
 @app.command("list")
@@ -82,13 +83,15 @@ def show(paper: Paper, name: Name, scale: Scale = "small", seeds: Seeds = 3) -> 
 
 
 @app.command()
-def run(paper: Paper, name: Name, scale: Scale = "smoke", seeds: Seeds = 3, jobs: Jobs = 1) -> None:
+def run(
+    paper: Paper, name: Name, scale: Scale = "smoke", seeds: Seeds = 3, jobs: Jobs = 1, together: Together = 1
+) -> None:
     """Run what is missing of a table or figure on this machine. Ctrl-C is safe: the same command goes on from there."""
     from paperlib import papers
 
     with sentences():
         make = papers.figure if name in papers.figures(paper) else papers.table
-        made = make(paper, name, scale=scale, seeds=seeds, recompute=True, jobs=jobs).save()
+        made = make(paper, name, scale=scale, seeds=seeds, recompute=True, jobs=jobs, together=together).save()
         console.print(repr(made), soft_wrap=True, markup=False)
         console.print(f"written to {made.path}.*")
 

@@ -33,20 +33,23 @@ class BatchNorm(nn.BatchNorm2d):
 
 
 class Conv2d(nn.Conv2d):
-    """`nn.Conv2d` that multiplies matrices where several clients' weights are stacked.
+    """`nn.Conv2d` that on a GPU multiplies matrices where several clients' weights are stacked.
 
-    A stack of convolutions is a grouped convolution, for which libraries have slow code; as one batched product of
-    matrices it is what they are fastest at.
+    A stack of convolutions is one grouped convolution. A CPU is nearly as fast at it as at one convolution after the
+    other; a GPU's library has slow code for it, and is fastest at one batched product of matrices
+    (benchmarks/stacked_layers.py).
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        if not is_stacked():
-            return super().forward(x)
+        return self.product(x) if is_stacked() and x.device.type != "cpu" else super().forward(x)
+
+    def product(self, x: Tensor) -> Tensor:
+        """The convolution as weights [outputs, inputs of a position] times patches [.., B * positions]."""
         height, wide = (
             (x.shape[2 + i] + 2 * int(self.padding[i]) - self.kernel_size[i]) // self.stride[i] + 1 for i in (0, 1)
         )
         patches = unfold(x, self.kernel_size, padding=self.padding, stride=self.stride)  # type: ignore[arg-type]
-        out = self.weight.flatten(1) @ patches.transpose(0, 1).flatten(1)  # [out, B * positions]
+        out = self.weight.flatten(1) @ patches.transpose(0, 1).flatten(1)
         out = out.view(len(self.weight), len(x), height, wide).transpose(0, 1)
         return out if self.bias is None else out + self.bias[:, None, None]
 

@@ -49,17 +49,22 @@ def table(
     recompute: bool = False,
     compute: bool = True,
     jobs: int = 1,
+    together: int = 1,
     store: Path | str | None = None,
 ) -> ResultTable:
     """A table of a paper, our values beside the printed ones.
 
     scale: "smoke", "small" or "paper" (see `paperlib.papers.scales`). seeds: number of seeds, 0 to seeds - 1.
-    recompute, jobs, store: see `paperlib.papers.gathering.collect`; compute=False never runs anything.
+    recompute, jobs, together, store: see `paperlib.papers.gathering.collect`; compute=False never runs anything.
     Raises ValueError for a name that does not exist.
     """
     spec = _find(TABLES, paper, name, "table")
     wanted = experiments(paper, name, scale=scale, seeds=seeds)
-    runs = collect(wanted, recompute=recompute, jobs=jobs, store=store) if compute else finished(wanted, store)
+    runs = (
+        collect(wanted, recompute=recompute, jobs=jobs, together=together, store=store)
+        if compute
+        else finished(wanted, store)
+    )
     return build_table(paper, name, spec, runs, scale, seeds)
 
 
@@ -72,12 +77,17 @@ def figure(
     recompute: bool = False,
     compute: bool = True,
     jobs: int = 1,
+    together: int = 1,
     store: Path | str | None = None,
 ) -> ResultFigure:
     """A figure of a paper, drawn from our runs; parameters as in `table`."""
     spec = _find(FIGURES, paper, name, "figure")
     wanted = experiments(paper, name, scale=scale, seeds=seeds)
-    runs = collect(wanted, recompute=recompute, jobs=jobs, store=store) if compute else finished(wanted, store)
+    runs = (
+        collect(wanted, recompute=recompute, jobs=jobs, together=together, store=store)
+        if compute
+        else finished(wanted, store)
+    )
     drawn, data = spec.draw(runs, scale, seeds)
     mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if wanted else "")
     drawn.text(1, 0, mark, ha="right", va="top", fontsize=6, color="0.5")

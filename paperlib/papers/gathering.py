@@ -29,6 +29,7 @@ def collect(
     *,
     recompute: bool = False,
     jobs: int = 1,
+    together: int = 1,
     store: Path | str | None = None,
 ) -> Runs:
     """Runs of the experiments, by experiment.
@@ -44,5 +45,5 @@ def collect(
         for name in {e.dataset for e in missing}:
             if not available(name):
                 load(name)  # downloads it, or says in a sentence how to get it
-        found |= dict(zip(missing, run_many(missing, jobs, store=store, progress=True), strict=True))
+        found |= dict(zip(missing, run_many(missing, jobs, store=store, progress=True, together=together), strict=True))
     return found

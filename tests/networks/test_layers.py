@@ -36,16 +36,25 @@ def result(norm: nn.BatchNorm2d, x: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("options", [{}, {"padding": 2, "stride": 2, "bias": False}, {"padding": (0, 1)}], ids=str)
-def test_convolution_of_a_stack_is_each_convolution(options):
+def test_convolution_as_a_product_of_matrices_is_the_convolution_also_of_a_stack(options):
     layer = Conv2d(3, 5, (4, 3), **options).double()
     x, weights = draw(4, 2, 3, 9, 8).double(), draw(4, *layer.weight.shape).double()
 
-    def apply(w: Tensor, x: Tensor) -> Tensor:
-        return torch.func.functional_call(layer, {"weight": w}, (x,))
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
 
-    expected = torch.stack([apply(w, image) for w, image in zip(weights, x, strict=True)])
-    with stacked():
-        found = torch.vmap(apply)(weights, x)
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer.product(x)
+
+    def apply(module: nn.Module, name: str, w: Tensor, x: Tensor) -> Tensor:
+        return torch.func.functional_call(module, {name: w}, (x,))
+
+    expected = torch.stack([apply(layer, "weight", w, images) for w, images in zip(weights, x, strict=True)])
+    product = Product()
+    assert torch.allclose(apply(product, "layer.weight", weights[0], x[0]), expected[0], rtol=1e-12, atol=1e-12)
+    found = torch.vmap(lambda w, x: apply(product, "layer.weight", w, x))(weights, x)
     assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 

@@ -1,0 +1,137 @@
+"""Targets 8 to 10, on a GPU; `benchmarks/targets.py` calls this where there is one.
+
+python benchmarks/gpu.py --dry    the same on a CPU with everything small, to see that it runs
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from targets import Line, in_turns, ratio
+from torch import nn
+from torch.nn.functional import cross_entropy
+from workloads import W1, W3, random_images
+
+from paperlib import Experiment
+from paperlib.data.batches import normalise
+from paperlib.data.datasets import Dataset
+from paperlib.federated.engines import choose
+from paperlib.federated.simulator import Progress, play_round, prepare, sampled_clients, simulate_together
+from paperlib.federated.workers import arithmetic, worker_pool
+from paperlib.methods import FedAvg
+from paperlib.papers import experiments
+from paperlib.runner import alike
+
+DRY = {"width": 0.1, "clients": 20, "sampled": 2, "local_epochs": 1, "min_samples": 1}  # sizes of a dry run
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall time until the GPU has finished."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    started = time.perf_counter()
+    work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+def measured(targets: list[str], device: str = "cuda", dry: bool = False) -> Iterator[Line]:
+    """The lines of the targets, all of them if none is named."""
+    for number, measure in {"8": engines, "9": throughput, "10": table}.items():
+        if not targets or number in targets:
+            yield from measure(device, dry)
+
+
+def engines(device: str, dry: bool) -> Iterator[Line]:
+    """Target 8: rounds of W1 under each engine."""
+    e = replace(W1, **DRY) if dry else W1
+    data = random_images(e, train=2_000 if dry else None, test=100, device=device)
+    with worker_pool(1) as pool, arithmetic(e.precision):
+        rounds = {}
+        for name in ("sequential", "vectorised", "captured"):
+            method, progress = prepare(e, data)
+            engine = choose(name, method, device)
+
+            def play(method: FedAvg = method, progress: Progress = progress, engine=engine) -> None:  # type: ignore[no-untyped-def]
+                progress.round = 0
+                play_round(method, progress, pool, engine=engine)
+
+            rounds[name] = play
+        times = in_turns(rounds, seconds, 3 if dry else 10)
+    for name in ("vectorised", "captured"):
+        yield ratio("8", f"W1 on a GPU: engine {name} over sequential", (0.5, 0.2), times[name], times["sequential"])
+
+
+def throughput(device: str, dry: bool) -> Iterator[Line]:
+    """Target 9: time per sample of clients over that of a centralised loop, and of bfloat16 over float32."""
+    rates: dict[str, dict[str, list[float]]] = {}
+    for precision in ("float32", "bfloat16"):
+        e = replace(W3, precision=precision, **(DRY | {"width": 0.125} if dry else {}))
+        data = random_images(e, train=1_000 if dry else None, test=100, device=device)
+        with worker_pool(1) as pool, arithmetic(precision):
+            method, progress = prepare(e, data)
+            engine = choose("auto", method, device)
+
+            def clients(method: FedAvg = method, progress: Progress = progress, engine=engine) -> None:  # type: ignore[no-untyped-def]
+                progress.round = 0
+                play_round(method, progress, pool, engine=engine)
+
+            plain = centralised(method, progress, data)
+            times = in_turns({"clients": clients, "plain": plain}, seconds, 2 if dry else 5)
+        rates[precision] = times
+        what = f"W3 on a GPU, {precision}: time per sample of clients over a centralised loop"
+        yield ratio("9", what, (1 / 0.95, 1.0), times["clients"], times["plain"])
+    what = "W3 on a GPU: time of bfloat16 over float32"
+    yield ratio("9", what, (1 / 2, 1 / 3), rates["bfloat16"]["clients"], rates["float32"]["clients"])
+
+
+def centralised(method: FedAvg, progress: Progress, data: Dataset) -> Callable[[], None]:
+    """A plain loop over as many samples as round 1 has, in batches of the same size and precision."""
+    e, context = method.context.experiment, method.context
+    device = progress.theta.device
+    module = nn.Sequential(*(context.net.module(stage) for stage in context.net.stages)).to_empty(device=device)
+    for parameter, value in zip(module.parameters(), context.net.views(progress.theta), strict=True):
+        parameter.data.copy_(value)
+    module = module.to(memory_format=torch.channels_last)
+    n = int(context.sizes[sampled_clients(e, 1)].sum())
+
+    def train() -> None:
+        optimizer = torch.optim.SGD(module.parameters(), e.lr, e.momentum, weight_decay=e.weight_decay)
+        for chosen in torch.randperm(n, device=device).split(e.batch_size):
+            optimizer.zero_grad()
+            with torch.autocast(device.type, torch.bfloat16, enabled=e.precision == "bfloat16"):
+                logits = module(normalise(data.train_images[chosen], data))
+            cross_entropy(logits.float(), data.train_labels[chosen]).backward()
+            optimizer.step()
+
+    return train
+
+
+def table(device: str, dry: bool) -> Iterator[Line]:
+    """Target 10: GC-Fed's Table 5 at paper scale, projected from some rounds of every group of runs played together."""
+    groups: dict[str, list[Experiment]] = {}
+    for e in experiments("gc_fed", "T5", scale="paper", seeds=3):
+        groups.setdefault(alike(e), []).append(e)
+    total, runs = 0.0, 0
+    for group in list(groups.values())[: 2 if dry else None]:
+        rounds = group[0].rounds
+        small = DRY if dry else {}
+        group = [replace(e, rounds=4, eval_every=e.rounds, **small) for e in group]
+        data = random_images(group[0], train=5_000 if dry else None, device=device)
+        with worker_pool(1) as pool, arithmetic(group[0].precision):
+            prepared = [prepare(e, data) for e in group]
+            playing = simulate_together(prepared, pool)
+            spent = [seconds(lambda playing=playing: next(playing)) for _ in range(3)]  # type: ignore[misc]
+        total += statistics.median(spent[1:]) * rounds
+        runs += len(group)
+    yield Line("10", f"W4 on a GPU: {runs} runs, minutes, projected", (60, 25), total / 60, f"{total / 60:.0f} min")
+
+
+if __name__ == "__main__":
+    dry = "--dry" in sys.argv
+    for line in measured([], "cpu" if dry else "cuda", dry):
+        print(f"{line.target:3} {line.what:82} {line.shown:28}", flush=True)
