@@ -42,10 +42,8 @@ def gradients(layer: nn.Module, w: Tensor, x: Tensor) -> tuple[Tensor, ...]:
 def main() -> None:
     torch.set_num_threads(1)
     for name, (inputs, outputs, kernel, size) in LAYERS.items():
-        plain, ours = (
-            kind(inputs, outputs, kernel, padding=kernel // 2, bias=False, device=DEVICE)
-            for kind in (nn.Conv2d, Conv2d)
-        )
+        plain = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False, device=DEVICE)
+        ours = Product(inputs, outputs, kernel, padding=kernel // 2, bias=False, device=DEVICE)
         w = torch.randn(CLIENTS, *plain.weight.shape, device=DEVICE)
         x = torch.randn(CLIENTS, BATCH, inputs, size, size, device=DEVICE)
 
@@ -56,7 +54,7 @@ def main() -> None:
             torch.vmap(lambda w, x: gradients(ours, w, x))(w, x)
 
         def single(plain: nn.Module = plain, w: Tensor = w, x: Tensor = x) -> None:
-            for one, images in zip(w, x.contiguous(memory_format=torch.preserve_format), strict=True):
+            for one, images in zip(w, x, strict=True):
                 gradients(plain, one, images)
 
         works = {"single": single, "grouped": grouped, "product": product}
