@@ -147,7 +147,9 @@ def memory(_: int) -> Iterator[Line]:
         yield line("5", f"{workload}: largest memory of a process", goal, peak(workload))
     few, many = (peak("W1", partition="iid", clients=clients) for clients in (10, 1000))
     yield line("5", "W1: growth from 10 to 1000 clients, FedAvg", (10, 2), many - few)
-    plain, stateful = (peak("W3", name, clients=1000, sampled=4, batch_size=1) for name in ("fedavg", "scaffold"))
+    plain, stateful = (
+        peak("W3", name, partition="iid", clients=1000, sampled=4, batch_size=1) for name in ("fedavg", "scaffold")
+    )
     what = f"ResNet-18, 1000 clients: SCAFFOLD beyond FedAvg ({plain:.0f} MB)"
     yield line("6", what, (2000, 500), stateful - plain)
 
