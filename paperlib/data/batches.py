@@ -86,6 +86,12 @@ def draw_epoch(data: Dataset, indices: Tensor, how: Augmentation, stream: Genera
 
 
 @part("data")
+def split(draws: Tensor, batch_size: int) -> Iterator[Tensor]:
+    """The mini-batches of `draw_epoch` [.., n], [.., B] each; none where there is no sample."""
+    for start in range(0, draws.shape[-1], batch_size):
+        yield draws[..., start : start + batch_size]
+
+
 def make_batch(data: Dataset, draws: Tensor, how: Augmentation) -> tuple[Tensor, Tensor]:
     """The images that the columns of `draw_epoch` [rows, B] describe: x float32 [B, C, H, W], y int64 [B]."""
     chosen, rest = draws[0], draws[1:]
@@ -109,7 +115,7 @@ def epoch(
     augment: one of `AUGMENTATIONS`; True is "crop_flip" and False is "none". Raises ValueError for another name.
     """
     how = augmentation(augment)
-    for draws in draw_epoch(data, indices, how, stream).split(batch_size, dim=1):
+    for draws in split(draw_epoch(data, indices, how, stream), batch_size):
         yield make_batch(data, draws, how)
 
 

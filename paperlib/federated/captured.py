@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from paperlib.data.batches import augmentation, draw_epoch, make_batch
+from paperlib.data.batches import augmentation, draw_epoch, make_batch, split
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.local import Job, Trained, finish_visit, start_visit, train_step
 from paperlib.federated.streams import rng
@@ -95,7 +95,7 @@ class Captured:
             theta_0 = method.begin(job.theta, job.shared, job.own, visit)
         theta, recording = theta_0.clone(), None
         for visit.epoch in range(e.local_epochs):
-            for draws in draw_epoch(data, job.context.indices[job.client], how, order).split(e.batch_size, dim=1):
+            for draws in split(draw_epoch(data, job.context.indices[job.client], how, order), e.batch_size):
                 full = draws.shape[1] == e.batch_size
                 if recording is None and full and visit.optimizer.steps:
                     recording = self.recording(job, visit, theta, draws)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from paperlib.data.batches import augmentation, draw_epoch, make_batch
+from paperlib.data.batches import epoch
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
 from paperlib.federated.streams import rng, torch_rng
 from paperlib.methods import FedAvg, State, Upload
@@ -52,7 +52,7 @@ def train_client(
 ) -> Trained:
     """The local epochs of one client that received the model theta [P] with buffers [Q]."""
     e = context.experiment
-    order, how = rng(e.seed, "batches", round, client), augmentation(e.augment)
+    order = rng(e.seed, "batches", round, client)
     visit = start_visit(context, round, client, theta, buffers, own)
     with part("method"):
         theta_0 = method.begin(theta, shared, own, visit)
@@ -60,8 +60,7 @@ def train_client(
     for visit.epoch in range(e.local_epochs):
         with part("method"):
             method.begin_epoch(theta, shared, own, visit)
-        for draws in draw_epoch(context.data, context.indices[client], how, order).split(e.batch_size, dim=1):
-            x, y = make_batch(context.data, draws, how)
+        for x, y in epoch(context.data, context.indices[client], e.batch_size, e.augment, order):
             theta = train_step(method, theta, Batch(x=x.to(theta.dtype), y=y, **vars(visit)), shared, own)
             visit.optimizer.steps += 1
     return finish_visit(context, method, theta_0, theta, shared, own, visit)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils._pytree import tree_map
 
-from paperlib.data.batches import augmentation, draw_epoch, make_batch
+from paperlib.data.batches import augmentation, draw_epoch, make_batch, split
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.local import Job, Trained, finish_visit, start_visit, train_step
 from paperlib.federated.streams import rng
@@ -93,7 +93,7 @@ def _train(members: list[Member]) -> None:
     draws = torch.stack([_fill(member.draws, length - member.draws.shape[1]) for member in members])
     moving, fixed, dims = _moving(members), *_fixed(members)
     take = _step(first)
-    for step, now in enumerate(draws.split(e.batch_size, dim=2)):
+    for step, now in enumerate(split(draws, e.batch_size)):
         while members[-1].steps <= step:
             _leave(members.pop(), moving, len(members))
         n = len(members)

@@ -12,7 +12,7 @@ from paperlib import Experiment, run
 from paperlib.data import load
 from paperlib.federated.captured import Captured
 from paperlib.federated.engines import SEQUENTIAL, Engine, choose
-from paperlib.federated.local import Job
+from paperlib.federated.local import Job, train_client
 from paperlib.federated.simulator import Progress, play_round, prepare
 from paperlib.federated.vectorised import train_stacked
 from paperlib.federated.workers import worker_pool
@@ -215,3 +215,17 @@ def test_engines_on_a_gpu_agree_with_the_cpu(method: str, engine: str, pool: Exe
     there = copy.copy(progress)
     there.theta = progress.theta.cpu()
     assert float((there.theta - expected.theta).norm() / expected.theta.norm()) < 1e-9
+
+
+@pytest.mark.parametrize("engine", ["sequential", VECTORISED, "captured"])
+def test_a_client_without_samples_takes_no_step(engine: str, pool: Executor):
+    e = UNEVEN.replace(clients=30, sampled=30, min_samples=0, alpha=0.02)
+    method, progress = prepare(e, load("digits", train_size=120, test_size=50), torch.float64)
+    empty = [k for k, part in enumerate(method.context.indices) if not len(part)]
+    assert empty
+    captured = Captured(record=lambda step: step)
+    jobs = [Job(method.context, method, 1, k, progress.theta, progress.buffers, {}, {}) for k in empty]
+    trained = {"sequential": lambda: [train_client(*job) for job in jobs], VECTORISED: lambda: train_stacked(jobs)}.get(
+        engine, lambda: [captured(job) for job in jobs]
+    )()
+    assert all(not t.upload["delta"].any() for t in trained)
