@@ -167,9 +167,9 @@ def start(repetitions: int) -> Iterator[Line]:
 
 
 GROUPS: dict[tuple[str, ...], tuple[Callable[[int], Iterator[Line]], int]] = {
-    ("1", "4"): (one_thread, 9),
-    ("2",): (two_workers, 5),
-    ("3",): (methods, 5),
+    ("1", "4"): (one_thread, 5),
+    ("2",): (two_workers, 3),
+    ("3",): (methods, 3),
     ("5", "6"): (memory, 1),
     ("7",): (start, 3),
 }
