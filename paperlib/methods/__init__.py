@@ -76,11 +76,12 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
         raise ValueError(f"{outer.__name__} cannot be wrapped around {base.__name__}: one already contains the other")
     if not outer.passes_loss_on and base.loss is not FedAvg.loss:
         raise ValueError(f"{outer.__name__} cannot be wrapped around {base.__name__}, whose loss it would not see")
-    if outer.needs_update and not base.sends_update:
-        raise ValueError(
-            f"{outer.__name__} cannot be wrapped around {base.__name__}, from which it would not get the clients' "
-            f"updates; wrap {base.__name__} around {outer.__name__}"
-        )
+    for one, other in ((outer, base), (base, outer)):
+        if one.needs_update and not other.sends_update:
+            raise ValueError(
+                f"{one.__name__} and {other.__name__} cannot be combined: the server needs the clients' updates, in "
+                f"place of which {other.__name__} sends something else"
+            )
     shared = set(options_of(outer)) & set(options_of(base))
     if shared:
         raise ValueError(f"{outer.__name__} and {base.__name__} both have an option {', '.join(sorted(shared))}")

@@ -68,8 +68,9 @@ def test_options_of_both_are_taken_and_others_refused():
         ("fedprox", "fedprox", "one already contains the other"),
         ("gc_fed", "local_gc", "one already contains the other"),
         ("gc_fed", "fedproxy", "unknown method 'fedproxy'"),
-        ("feddyn", "fedvarp", "would not get the clients' updates; wrap FedVARP around FedDyn"),
-        ("fedgps_cf", "fedvarp", "would not get the clients' updates; wrap FedVARP around FedGPSCF"),
+        ("feddyn", "fedvarp", "needs the clients' updates, in place of which FedVARP sends something else"),
+        ("fedvarp", "feddyn", "FedDyn and FedVARP cannot be combined: the server needs the clients' updates"),
+        ("fedgps_cf", "fedvarp", "FedGPSCF and FedVARP cannot be combined"),
     ],
 )
 def test_combinations_that_do_not_exist_are_refused(outer, base, message):
