@@ -12,8 +12,11 @@ from typing import Any, get_args, get_origin
 from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.fedacd import FedACD, FedACDBase
 from paperlib.methods.fedacg import FedACG
+from paperlib.methods.fedadam import FedAdam
+from paperlib.methods.fedavgm import FedAvgM
 from paperlib.methods.feddecorr import FedDecorr
 from paperlib.methods.feddyn import FedDyn
+from paperlib.methods.fedexp import FedExP
 from paperlib.methods.fedgps import FedGPS, FedGPSCF
 from paperlib.methods.fedimpro import FedImpro
 from paperlib.methods.fedlc import FedLC
@@ -27,11 +30,14 @@ from paperlib.methods.scaffold import Scaffold
 
 REGISTRY: dict[str, type[FedAvg]] = {
     "fedavg": FedAvg,
+    "fedavgm": FedAvgM,
+    "fedadam": FedAdam,
     "fedprox": FedProx,
     "scaffold": Scaffold,
     "feddyn": FedDyn,
     "fedvarp": FedVARP,
     "fedacg": FedACG,
+    "fedexp": FedExP,
     "fedsol": FedSOL,
     "feddecorr": FedDecorr,
     "fedntd": FedNTD,
