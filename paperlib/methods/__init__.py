@@ -13,6 +13,7 @@ from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.fedacd import FedACD, FedACDBase
 from paperlib.methods.fedacg import FedACG
 from paperlib.methods.fedadam import FedAdam
+from paperlib.methods.fedasam import FedASAM
 from paperlib.methods.fedavgm import FedAvgM
 from paperlib.methods.feddecorr import FedDecorr
 from paperlib.methods.feddyn import FedDyn
@@ -20,6 +21,7 @@ from paperlib.methods.fedexp import FedExP
 from paperlib.methods.fedgps import FedGPS, FedGPSCF
 from paperlib.methods.fedimpro import FedImpro
 from paperlib.methods.fedlc import FedLC
+from paperlib.methods.fedlesam import FedLESAM
 from paperlib.methods.fedntd import FedNTD
 from paperlib.methods.fedprox import FedProx
 from paperlib.methods.fedsol import FedSOL
@@ -38,6 +40,8 @@ REGISTRY: dict[str, type[FedAvg]] = {
     "fedvarp": FedVARP,
     "fedacg": FedACG,
     "fedexp": FedExP,
+    "fedasam": FedASAM,
+    "fedlesam": FedLESAM,
     "fedsol": FedSOL,
     "feddecorr": FedDecorr,
     "fedntd": FedNTD,
