@@ -16,12 +16,15 @@ from paperlib.methods.fedadam import FedAdam
 from paperlib.methods.fedasam import FedASAM
 from paperlib.methods.fedavgm import FedAvgM
 from paperlib.methods.feddecorr import FedDecorr
+from paperlib.methods.feddisco import FedDisco
 from paperlib.methods.feddyn import FedDyn
 from paperlib.methods.fedexp import FedExP
 from paperlib.methods.fedgps import FedGPS, FedGPSCF
 from paperlib.methods.fedimpro import FedImpro
 from paperlib.methods.fedlc import FedLC
 from paperlib.methods.fedlesam import FedLESAM
+from paperlib.methods.fedmr import FedMR
+from paperlib.methods.fednova import FedNova
 from paperlib.methods.fedntd import FedNTD
 from paperlib.methods.fedprox import FedProx
 from paperlib.methods.fedsol import FedSOL
@@ -37,13 +40,16 @@ REGISTRY: dict[str, type[FedAvg]] = {
     "fedprox": FedProx,
     "scaffold": Scaffold,
     "feddyn": FedDyn,
+    "fednova": FedNova,
     "fedvarp": FedVARP,
     "fedacg": FedACG,
     "fedexp": FedExP,
+    "fedmr": FedMR,
     "fedasam": FedASAM,
     "fedlesam": FedLESAM,
     "fedsol": FedSOL,
     "feddecorr": FedDecorr,
+    "feddisco": FedDisco,
     "fedntd": FedNTD,
     "fedlc": FedLC,
     "local_gc": LocalGC,
