@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin
 
 from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.delta_sgd import DeltaSGD
 from paperlib.methods.fedacd import FedACD, FedACDBase
 from paperlib.methods.fedacg import FedACG
 from paperlib.methods.fedadam import FedAdam
@@ -21,6 +22,7 @@ from paperlib.methods.feddyn import FedDyn
 from paperlib.methods.fedexp import FedExP
 from paperlib.methods.fedgps import FedGPS, FedGPSCF
 from paperlib.methods.fedimpro import FedImpro
+from paperlib.methods.fedinit import FedInit
 from paperlib.methods.fedlc import FedLC
 from paperlib.methods.fedlesam import FedLESAM
 from paperlib.methods.fedmr import FedMR
@@ -28,6 +30,7 @@ from paperlib.methods.fednova import FedNova
 from paperlib.methods.fedntd import FedNTD
 from paperlib.methods.fedprox import FedProx
 from paperlib.methods.fedsol import FedSOL
+from paperlib.methods.fedspeed import FedSpeed
 from paperlib.methods.fedvarp import FedVARP
 from paperlib.methods.gc import GCFed, GlobalGC, LocalGC
 from paperlib.methods.mixup import Mixup
@@ -44,6 +47,9 @@ REGISTRY: dict[str, type[FedAvg]] = {
     "fedvarp": FedVARP,
     "fedacg": FedACG,
     "fedexp": FedExP,
+    "fedinit": FedInit,
+    "fedspeed": FedSpeed,
+    "delta_sgd": DeltaSGD,
     "fedmr": FedMR,
     "fedasam": FedASAM,
     "fedlesam": FedLESAM,
