@@ -1,5 +1,7 @@
 """Methods around methods, as in Table 7 of GC-Fed."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -79,6 +81,29 @@ def test_options_of_both_are_taken_and_others_refused():
 def test_combinations_that_do_not_exist_are_refused(outer, base, message):
     with pytest.raises(ValueError, match=message):
         build(outer, {"base": base})
+
+
+def test_states_of_two_methods_that_combine_have_different_names(start):
+    """Otherwise one would overwrite the other's."""
+    cheap = {"surrogate_images": 1}
+
+    def states(name, **options):
+        method, progress = start(name, options, momentum=0.0)
+        return set(progress.server), set(method.client_init(0, progress.theta))
+
+    alone = {name: states(name, **cheap if "fedgps" in name else {}) for name in REGISTRY}
+    stateful = [name for name in REGISTRY if any(alone[name])]
+    tried = 0
+    for outer, base in itertools.permutations(stateful, 2):
+        try:
+            build(outer, {"base": base})
+        except ValueError:
+            continue
+        together = states(outer, base=base, **cheap if "fedgps" in outer + base else {})
+        for both, one, other in zip(together, alone[outer], alone[base], strict=True):
+            assert both == one | other and not one & other
+        tried += 1
+    assert tried > 50
 
 
 def test_every_method_of_the_papers_tables_exists_and_can_be_wrapped():
