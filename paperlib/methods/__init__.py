@@ -10,16 +10,27 @@ from types import UnionType
 from typing import Any, get_args, get_origin
 
 from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.delta_sgd import DeltaSGD
 from paperlib.methods.fedacd import FedACD, FedACDBase
 from paperlib.methods.fedacg import FedACG
+from paperlib.methods.fedadam import FedAdam
+from paperlib.methods.fedasam import FedASAM
+from paperlib.methods.fedavgm import FedAvgM
 from paperlib.methods.feddecorr import FedDecorr
+from paperlib.methods.feddisco import FedDisco
 from paperlib.methods.feddyn import FedDyn
+from paperlib.methods.fedexp import FedExP
 from paperlib.methods.fedgps import FedGPS, FedGPSCF
 from paperlib.methods.fedimpro import FedImpro
+from paperlib.methods.fedinit import FedInit
 from paperlib.methods.fedlc import FedLC
+from paperlib.methods.fedlesam import FedLESAM
+from paperlib.methods.fedmr import FedMR
+from paperlib.methods.fednova import FedNova
 from paperlib.methods.fedntd import FedNTD
 from paperlib.methods.fedprox import FedProx
 from paperlib.methods.fedsol import FedSOL
+from paperlib.methods.fedspeed import FedSpeed
 from paperlib.methods.fedvarp import FedVARP
 from paperlib.methods.gc import GCFed, GlobalGC, LocalGC
 from paperlib.methods.mixup import Mixup
@@ -27,13 +38,24 @@ from paperlib.methods.scaffold import Scaffold
 
 REGISTRY: dict[str, type[FedAvg]] = {
     "fedavg": FedAvg,
+    "fedavgm": FedAvgM,
+    "fedadam": FedAdam,
     "fedprox": FedProx,
     "scaffold": Scaffold,
     "feddyn": FedDyn,
+    "fednova": FedNova,
     "fedvarp": FedVARP,
     "fedacg": FedACG,
+    "fedexp": FedExP,
+    "fedinit": FedInit,
+    "fedspeed": FedSpeed,
+    "delta_sgd": DeltaSGD,
+    "fedmr": FedMR,
+    "fedasam": FedASAM,
+    "fedlesam": FedLESAM,
     "fedsol": FedSOL,
     "feddecorr": FedDecorr,
+    "feddisco": FedDisco,
     "fedntd": FedNTD,
     "fedlc": FedLC,
     "local_gc": LocalGC,
@@ -76,11 +98,12 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
         raise ValueError(f"{outer.__name__} cannot be wrapped around {base.__name__}: one already contains the other")
     if not outer.passes_loss_on and base.loss is not FedAvg.loss:
         raise ValueError(f"{outer.__name__} cannot be wrapped around {base.__name__}, whose loss it would not see")
-    if outer.needs_update and not base.sends_update:
-        raise ValueError(
-            f"{outer.__name__} cannot be wrapped around {base.__name__}, from which it would not get the clients' "
-            f"updates; wrap {base.__name__} around {outer.__name__}"
-        )
+    for one, other in ((outer, base), (base, outer)):
+        if one.needs_update and not other.sends_update:
+            raise ValueError(
+                f"{one.__name__} and {other.__name__} cannot be combined: the server needs the clients' updates, in "
+                f"place of which {other.__name__} sends something else"
+            )
     shared = set(options_of(outer)) & set(options_of(base))
     if shared:
         raise ValueError(f"{outer.__name__} and {base.__name__} both have an option {', '.join(sorted(shared))}")

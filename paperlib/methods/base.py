@@ -36,7 +36,7 @@ class FedAvg:
     # Why a step of several clients cannot be taken at once; empty where it can. A step that draws random numbers has a
     # stream per client, and one that depends on the client's number or epoch has no single meaning for a stack.
     one_by_one: ClassVar[str] = ""
-    # Whether "delta" in an upload is theta - theta_0, and whether hooks around those of the base rely on that.
+    # Whether "delta" in an upload is theta - theta_0, and whether the method's hooks rely on that.
     sends_update: ClassVar[bool] = True
     needs_update: ClassVar[bool] = False
 

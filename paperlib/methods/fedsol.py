@@ -3,14 +3,14 @@
 Lee et al. 2024, "FedSOL: Stabilized orthogonal learning with proximal restrictions in federated learning".
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.methods.base import FedAvg, State
-from paperlib.methods.ingredients import softened_kl, teacher_logits
+from paperlib.methods.ingredients import ascent, softened_kl, teacher_logits, uncounted
 from paperlib.networks.stacking import gradient
 
 if TYPE_CHECKING:
@@ -35,14 +35,13 @@ class FedSOL(FedAvg):
 
     def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
         perturbed = theta + self.perturbation(theta, batch)
-        # BatchNorm's statistics count a batch once, at the unperturbed model.
-        return super().gradient(perturbed, replace(batch, buffers=batch.buffers.clone()), shared, own)
+        return super().gradient(perturbed, uncounted(batch), shared, own)
 
     def perturbation(self, theta: Tensor, batch: "Batch") -> Tensor:
         """What is added to theta before the gradient is taken, [P]; zero where the client still is at w^t."""
         teacher = teacher_logits(self.net, batch)
         g = gradient(lambda point: softened_kl(teacher, self.logits(point, batch), self.tau, batch.rows), theta)
-        g.mul_(self.rho / (g.norm() + 1e-12))
+        ascent(g, self.rho)
         away = self.net.split((theta - batch.theta_global).abs_())
         for part, distance in zip(self.net.split(g).values(), away.values(), strict=True):
             part.mul_(normalize(distance, dim=0))

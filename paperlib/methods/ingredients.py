@@ -1,6 +1,7 @@
 """What several methods are made of, each once."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,11 +17,18 @@ if TYPE_CHECKING:
 MASKED = -1e9  # a logit that takes no part; finite, so that its gradient is zero and not NaN
 
 
-def effective_steps(steps: int, momentum: float) -> float:
+def effective_steps(steps: int, momentum: float, pull: float = 0.0) -> float:
     """a(K, rho): how far K steps of momentum SGD go along a constant gradient, in plain steps; K without momentum.
 
+    pull: lr mu, where a proximal term mu/2 ||w - w_0||^2 pulls back to the start.
     Wang et al. 2020, "Tackling the objective inconsistency problem in heterogeneous federated optimization", section 4.
     """
+    if pull:
+        way = speed = 0.0
+        for _ in range(steps):
+            speed = momentum * speed + 1 - pull * way
+            way += speed
+        return way
     ramp = momentum * (1 - momentum**steps) / (1 - momentum)
     return (steps - ramp) / (1 - momentum)
 
@@ -28,6 +36,24 @@ def effective_steps(steps: int, momentum: float) -> float:
 def clip_norm(g: Tensor, bound: float) -> Tensor:
     """g [P] scaled down to the norm ``bound`` if it is longer, in place."""
     return g.mul_((bound / (g.norm() + 1e-6)).clamp(max=1.0))
+
+
+def ascent(g: Tensor, rho: float) -> Tensor:
+    """g [P] scaled to the length rho, in place; zero stays zero.
+
+    Foret et al. 2021, "Sharpness-aware minimization for efficiently improving generalization", Eq. 2.
+    """
+    return g.mul_(rho / (g.norm() + 1e-12))
+
+
+def uncounted(batch: "Batch") -> "Batch":
+    """The batch for a second forward pass, which BatchNorm's statistics do not count."""
+    return replace(batch, buffers=batch.buffers.clone())
+
+
+def extrapolated(theta: Tensor, new: Tensor, factor: float | Tensor) -> Tensor:
+    """theta + factor (new - theta), [P]; the very bits of ``new`` for a factor of 1."""
+    return new + (factor - 1) * (new - theta)
 
 
 def summed(
@@ -86,3 +112,17 @@ def use_preset(method: FedAvg, presets: Mapping[str, Mapping[str, Any]], choices
             raise ValueError(
                 f"{option} of {name} is {getattr(method, option)!r}; choose one of {', '.join(map(str, allowed))}"
             )
+
+
+def demand(method: FedAvg, option: str, fits: bool, what: str) -> None:
+    """Raise ValueError for the value of an option that does not fit."""
+    if not fits:
+        value = getattr(method, option)
+        raise ValueError(f"{option} of {type(method).__name__} is {value!r}, but must be {what}")
+
+
+def refuse_beside(method: FedAvg, name: str, others: Iterable[type[FedAvg]], reason: str) -> None:
+    """Raise ValueError where the method ``name`` has been combined, in whichever order, with one of the others."""
+    for other in others:
+        if isinstance(method, other):
+            raise ValueError(f"{name} cannot be combined with {other.__name__}: {reason}")

@@ -23,7 +23,7 @@ def communication(model: str = "resnet18", classes: int = 10, width: float = 1.0
     """
     e = Experiment(
         dataset="digits", model=model, width=width, partition="iid", alpha=None, clients=CLIENTS, sampled=CLIENTS,
-        rounds=2, batch_size=2,
+        rounds=2, batch_size=2, momentum=0.0,
     )  # fmt: skip
     data = _noise(2 * CLIENTS, classes)
     rows = {}

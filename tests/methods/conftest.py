@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
 
 from paperlib import Experiment
+from paperlib.data.batches import normalise
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Batch
 from paperlib.federated.local import start_visit
@@ -78,6 +81,31 @@ def batch_of() -> Callable[..., Batch]:
         return Batch(x=x, y=context.data.train_labels[chosen], **vars(visit))
 
     return batch_of
+
+
+@pytest.fixture
+def full_gradient() -> Callable[..., Callable[[torch.Tensor], torch.Tensor]]:
+    """full_gradient(method, client): theta [P] -> gradient [P] of the loss on all images of a client, with an mlp.
+
+    Written with modules and `backward`. A local epoch in one batch descends along it.
+    """
+
+    def full_gradient(method: FedAvg, client: int = 0) -> Callable[[torch.Tensor], torch.Tensor]:
+        data, chosen = method.context.data, method.context.indices[client]
+        x, y = normalise(data.train_images[chosen], data).double(), data.train_labels[chosen]
+        shapes = [tensor.shape for tensor in method.net.tensors if len(tensor.shape) == 2]
+        layers = [layer for out, inputs in shapes for layer in (nn.Linear(inputs, out), nn.ReLU())]
+        model = nn.Sequential(nn.Flatten(), *layers[:-1]).double()
+
+        def gradient(theta: torch.Tensor) -> torch.Tensor:
+            model.zero_grad()
+            nn.utils.vector_to_parameters(theta.clone(), model.parameters())
+            cross_entropy(model(x), y).backward()
+            return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+        return gradient
+
+    return full_gradient
 
 
 @pytest.fixture

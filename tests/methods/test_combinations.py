@@ -1,5 +1,7 @@
 """Methods around methods, as in Table 7 of GC-Fed."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -37,10 +39,13 @@ def test_centralization_comes_last(start, batch_of, elsewhere, base):
             assert not torch.equal(g[name], raw[name])
 
 
-@pytest.mark.parametrize("base", sorted(set(REGISTRY) - {"fedavg", "local_gc", "global_gc", "gc_fed", "fedacg"}))
+@pytest.mark.parametrize(
+    "base", sorted(set(REGISTRY) - {"fedavg", "local_gc", "global_gc", "gc_fed", "fedacg", "fedmr"})
+)
 def test_global_centralization_leaves_no_mean_in_the_step_of_any_base(play, start, base):
-    _, progress, _ = play("global_gc", {"base": base}, rounds=2)
-    method, initial = start("global_gc", {"base": base})
+    needs = {"momentum": 0.0} if base == "delta_sgd" else {}
+    _, progress, _ = play("global_gc", {"base": base}, rounds=2, **needs)
+    method, initial = start("global_gc", {"base": base}, **needs)
     for step in method.net.split(progress.theta - initial.theta).values():
         assert step.mean(-1).abs().max() < 1e-15 and step.norm() > 1e-4
 
@@ -68,13 +73,37 @@ def test_options_of_both_are_taken_and_others_refused():
         ("fedprox", "fedprox", "one already contains the other"),
         ("gc_fed", "local_gc", "one already contains the other"),
         ("gc_fed", "fedproxy", "unknown method 'fedproxy'"),
-        ("feddyn", "fedvarp", "would not get the clients' updates; wrap FedVARP around FedDyn"),
-        ("fedgps_cf", "fedvarp", "would not get the clients' updates; wrap FedVARP around FedGPSCF"),
+        ("feddyn", "fedvarp", "needs the clients' updates, in place of which FedVARP sends something else"),
+        ("fedvarp", "feddyn", "FedDyn and FedVARP cannot be combined: the server needs the clients' updates"),
+        ("fedgps_cf", "fedvarp", "FedGPSCF and FedVARP cannot be combined"),
     ],
 )
 def test_combinations_that_do_not_exist_are_refused(outer, base, message):
     with pytest.raises(ValueError, match=message):
         build(outer, {"base": base})
+
+
+def test_states_of_two_methods_that_combine_have_different_names(start):
+    """Otherwise one would overwrite the other's."""
+    cheap = {"surrogate_images": 1}
+
+    def states(name, **options):
+        method, progress = start(name, options, momentum=0.0)
+        return set(progress.server), set(method.client_init(0, progress.theta))
+
+    alone = {name: states(name, **cheap if "fedgps" in name else {}) for name in REGISTRY}
+    stateful = [name for name in REGISTRY if any(alone[name])]
+    tried = 0
+    for outer, base in itertools.permutations(stateful, 2):
+        try:
+            build(outer, {"base": base})
+        except ValueError:
+            continue
+        together = states(outer, base=base, **cheap if "fedgps" in outer + base else {})
+        for both, one, other in zip(together, alone[outer], alone[base], strict=True):
+            assert both == one | other and not one & other
+        tried += 1
+    assert tried > 50
 
 
 def test_every_method_of_the_papers_tables_exists_and_can_be_wrapped():

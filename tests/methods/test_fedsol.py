@@ -65,15 +65,6 @@ def test_one_local_step_per_round_is_fedavg(play):
     assert torch.equal(sol.theta, plain.theta)
 
 
-def test_batchnorm_statistics_count_a_batch_once(start, batch_of, elsewhere):
-    method, progress = start("fedsol", model="resnet18", width=0.0625)
-    plain, _ = start("fedavg", model="resnet18", width=0.0625)
-    theta, one, other = elsewhere(progress), batch_of(method, progress), batch_of(plain, progress)
-    method.gradient(theta, one, {}, {})
-    plain.gradient(theta, other, {}, {})
-    assert torch.equal(one.buffers, other.buffers) and not torch.equal(one.buffers, progress.buffers)
-
-
 def test_temperature_of_zero_is_refused(start):
     with pytest.raises(ValueError, match="tau of FedSOL is 0"):
         start("fedsol", {"tau": 0})

@@ -10,6 +10,15 @@ from paperlib.methods import REGISTRY
 from paperlib.methods.ingredients import teacher_logits
 
 NEUTRAL = [
+    ("fedavgm", {"beta": 0.0}),
+    ("fedavgm", {"beta": 0.0, "nesterov": True}),
+    ("fedexp", {"epsilon": 1e9, "average": False}),  # eta_g is 1
+    ("fedinit", {"beta": 0.0}),
+    ("fedinit", {"beta": 0.0, "average": "updates", "unseen": "initial"}),
+    ("fedasam", {"rho": 0.0}),
+    ("fedasam", {"rho": 0.0, "adaptive": False}),
+    ("fedlesam", {"rho": 0.0}),
+    ("fedmr", {"first_stage": 3}),
     ("fedprox", {"mu": 0.0}),
     ("fedacg", {"lambda_": 0.0, "beta": 0.0}),
     ("fedacg", {"lambda_": 0.0, "beta": 0.0, "variant": "2025-03"}),
@@ -18,6 +27,9 @@ NEUTRAL = [
     ("fedntd", {"beta": 0.0}),
     ("fedlc", {"tau": 0.0}),
 ]
+
+
+NEEDS = {"delta_sgd": {"momentum": 0.0}}  # fields without which a method refuses the run
 
 
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
@@ -32,7 +44,7 @@ def test_neutral_parameter_is_fedavg_bit_for_bit(play, name, options, model):
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_round_leaves_what_it_was_given_as_it_was(start, pool, name):
-    method, progress = start(name)
+    method, progress = start(name, **NEEDS.get(name, {}))
     play_round(method, progress, pool)
     given = copy.copy(progress)
     given.clients = dict(progress.clients)
@@ -45,18 +57,33 @@ def test_a_round_leaves_what_it_was_given_as_it_was(start, pool, name):
         assert all(torch.equal(state[key], old[key]) for key in old)
 
 
-@pytest.mark.parametrize("name", sorted(set(REGISTRY) - {"scaffold", "fedgps", "fedgps_cf", "fedacd", "fedimpro"}))
+SENDS_MORE = {"scaffold", "fednova", "fedmr", "fedgps", "fedgps_cf", "fedacd", "fedimpro"}
+
+
+@pytest.mark.parametrize("name", sorted(set(REGISTRY) - SENDS_MORE))
 def test_one_vector_travels_each_way(play, name):
-    method, _, traffic = play(name)
+    method, _, traffic = play(name, **NEEDS.get(name, {}))
     assert traffic["bytes_up"] == traffic["bytes_down"] == 2 * method.net.size * 8
 
 
-@pytest.mark.parametrize("name", ["fedprox", "fedacg", "fedsol", "feddecorr", "fedntd", "fedlc", "feddyn", "scaffold"])
+@pytest.mark.parametrize(
+    "name", sorted(set(REGISTRY) - {"fedavg", "fedgps", "fedgps_cf", "fedacd", "fedacd_base", "fedimpro"})
+)
 def test_default_options_change_the_run(play, name):
-    skewed = {"partition": "dirichlet", "alpha": 0.3}
+    skewed = {"partition": "dirichlet", "alpha": 0.3} | NEEDS.get(name, {})
     method, changed, _ = play(name, **skewed)
     _, plain, _ = play("fedavg", **skewed)
     assert (method.finish(changed.theta, changed.server) - plain.theta).norm() > 1e-5
+
+
+@pytest.mark.parametrize("name", ["fedsol", "fedspeed", "fedasam"])
+def test_batchnorm_statistics_count_a_batch_once_of_two_passes(start, batch_of, elsewhere, name):
+    method, progress = start(name, model="resnet18", width=0.0625)
+    plain, _ = start("fedavg", model="resnet18", width=0.0625)
+    theta, one, other = elsewhere(progress), batch_of(method, progress), batch_of(plain, progress)
+    method.gradient(theta, one, {}, method.client_init(0, theta))
+    plain.gradient(theta, other, {}, {})
+    assert torch.equal(one.buffers, other.buffers) and not torch.equal(one.buffers, progress.buffers)
 
 
 def test_teacher_is_the_model_received_with_its_own_statistics(start, batch_of, elsewhere):

@@ -1,0 +1,79 @@
+"""Delta-SGD: every client finds its learning rate from how fast its gradient changes.
+
+Kim et al. 2024, "Adaptive federated learning with auto-tuned clients", Algorithm 1.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from paperlib.methods.base import FedAvg, State
+from paperlib.methods.fednova import FedNova
+from paperlib.methods.ingredients import clip_norm, demand, refuse_beside, uncounted
+from paperlib.methods.scaffold import Scaffold
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch, Context, Optimizer, Visit
+
+
+@dataclass(kw_only=True)
+class DeltaSGD(FedAvg):
+    """w_{j+1} = w_j - eta_j g_j with the local learning rate eta_j, which starts at eta_0 in every round, and then is
+
+    eta_j = min(gamma ||w_j - w_{j-1}|| / (2 ||g_j - g_{j-1}||), sqrt(1 + delta theta_{j-1}) eta_{j-1}),
+    theta_j = eta_j / eta_{j-1}, theta_0 = 1. Where w or g has not changed, only the second counts. The experiment's lr
+    and its decay play no part; weight decay is part of g.
+
+    same_batch: g_{j-1} is taken anew on the batch of g_j, at twice the cost, instead of on the batch before.
+    """
+
+    gamma: float = 2.0
+    delta: float = 0.1
+    eta_0: float = 0.2
+    same_batch: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option in ("gamma", "eta_0"):
+            demand(self, option, getattr(self, option) > 0, "above 0")
+        demand(self, "delta", self.delta >= 0, "at least 0")
+        refuse_beside(self, "DeltaSGD", (Scaffold, FedNova), "its steps are not of one known length")
+        if self.same_batch and type(self).gradient is not DeltaSGD.gradient:
+            raise ValueError("DeltaSGD with same_batch must be around the other method, whose gradient it takes twice")
+
+    def setup(self, context: "Context") -> FedAvg:
+        e = context.experiment
+        if e.momentum or e.momentum_buffer != "reset":
+            raise ValueError(f"momentum is {e.momentum}, {e.momentum_buffer}, but Delta-SGD needs 0, reset")
+        return super().setup(context)
+
+    def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
+        start = super().begin(theta, shared, own, visit)
+        # Without momentum, its buffer is free: g_{j-1}, then eta_{j-1}, sqrt(1 + delta theta_{j-1}), ||w_j - w_{j-1}||.
+        visit.optimizer.buffer = torch.cat([torch.zeros_like(theta), theta.new_tensor([self.eta_0, 1.0, 0.0])])
+        return start
+
+    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+        g = super().gradient(theta, batch, shared, own)
+        if self.same_batch:
+            optimizer, bound = batch.optimizer, self.context.experiment.clip
+            last, rate, rest = optimizer.buffer.split([len(theta), 1, 2])
+            before = theta + rate * last
+            again = super().gradient(before, uncounted(batch), shared, own)
+            if bound is not None:
+                clip_norm(again, bound)
+            optimizer.buffer = torch.cat([again.add_(before, alpha=optimizer.weight_decay), rate, rest])
+        return g
+
+    def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: "Optimizer") -> Tensor:
+        if optimizer.weight_decay:
+            g.add_(theta, alpha=optimizer.weight_decay)
+        last, rate, growth, moved = optimizer.buffer.split([len(theta), 1, 1, 1])
+        changed = (g - last).norm()
+        smooth = self.gamma * moved / (2 * changed)
+        grown = growth * rate
+        new = torch.where((moved > 0) & (changed > 0), torch.minimum(smooth, grown), grown)
+        optimizer.buffer = torch.cat([g, new, (1 + self.delta * new / rate).sqrt(), new * g.norm()])
+        return theta.sub_(new * g)

@@ -1,0 +1,51 @@
+"""FedAdam: Adam on the server, with the mean update in place of the gradient.
+
+Reddi et al. 2021, "Adaptive federated optimization", Algorithm 2.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.fedacg import FedACG
+from paperlib.methods.ingredients import demand, refuse_beside
+
+
+@dataclass(kw_only=True)
+class FedAdam(FedAvg):
+    """m <- beta_1 m + (1 - beta_1) D, v <- beta_2 v + (1 - beta_2) D^2, w <- w + eta_g m / (sqrt(v) + tau).
+
+    D = mean(Delta_k), entry by entry, without a correction for the start. tau belongs to the scale of D, and so to the
+    clients' learning rate. v_0: what v starts from; None is tau^2, the least that the paper allows; some code has 0.
+    """
+
+    eta_g: float = 0.1
+    beta_1: float = 0.9
+    beta_2: float = 0.99
+    tau: float = 1e-3
+    v_0: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option in ("beta_1", "beta_2"):
+            demand(self, option, 0 <= getattr(self, option) < 1, "at least 0 and below 1")
+        demand(self, "eta_g", self.eta_g > 0, "above 0")
+        demand(self, "tau", self.tau >= 0, "at least 0")
+        demand(self, "v_0", self.v_0 is None or self.v_0 >= 0, "at least 0")
+        refuse_beside(self, "FedAdam", (FedACG,), "the point that clients look ahead to follows the plain step")
+
+    def server_init(self, theta: Tensor) -> State:
+        v_0 = self.tau**2 if self.v_0 is None else self.v_0
+        return super().server_init(theta) | {"m": torch.zeros_like(theta), "v": torch.full_like(theta, v_0)}
+
+    def aggregate(
+        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
+    ) -> tuple[Tensor, State]:
+        new, server = super().aggregate(server, theta, uploads)
+        mean = new - theta
+        m = torch.lerp(mean, server["m"], self.beta_1)
+        v = torch.lerp(mean.square(), server["v"], self.beta_2)
+        return theta + self.eta_g * m / (v.sqrt() + self.tau), server | {"m": m, "v": v}

@@ -1,0 +1,59 @@
+"""FedExP: the server goes further along the mean update the less the clients agree.
+
+Jhunjhunwala, Wang and Joshi 2023, "FedExP: Speeding up federated averaging via extrapolation", Algorithm 1.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.fedacg import FedACG
+from paperlib.methods.fedadam import FedAdam
+from paperlib.methods.fedavgm import FedAvgM
+from paperlib.methods.ingredients import demand, extrapolated, refuse_beside
+
+
+@dataclass(kw_only=True)
+class FedExP(FedAvg):
+    """w <- w + eta_g mean(Delta_k) with eta_g = max(1, mean(||Delta_k||^2) / (2 (||mean(Delta_k)||^2 + epsilon))).
+
+    epsilon: its scale is that of a squared update, so it shrinks with the square of the clients' learning rate.
+    average: what is evaluated is the mean of the last two models, as in the paper, because single ones oscillate.
+    The server's state holds the eta_g of the last round.
+    """
+
+    epsilon: float = 1e-3
+    average: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        demand(self, "epsilon", self.epsilon >= 0, "at least 0")
+        refuse_beside(self, "FedExP", (FedAvgM, FedAdam, FedACG), "both decide how far the server goes")
+
+    def server_init(self, theta: Tensor) -> State:
+        state = super().server_init(theta) | {"eta_g": theta.new_ones(()), "epsilon": theta.new_tensor(self.epsilon)}
+        return state | {"before": theta} if self.average else state
+
+    def aggregate(
+        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
+    ) -> tuple[Tensor, State]:
+        squares, total = theta.new_zeros(()), 0.0
+
+        def noted() -> Iterator[tuple[float, int, Upload]]:
+            nonlocal total
+            for p, client, upload in uploads:
+                squares.add_(upload["delta"].square().sum(), alpha=p)
+                total += p
+                yield p, client, upload
+
+        new, server = super().aggregate(server, theta, noted())
+        epsilon = server["epsilon"]
+        eta_g = (squares / total / (2 * ((new - theta).square().sum() + epsilon))).clamp(min=1.0)
+        server = server | {"eta_g": eta_g, "epsilon": epsilon * self.context.experiment.lr_decay**2}
+        return extrapolated(theta, new, eta_g), server | {"before": theta} if self.average else server
+
+    def finish(self, theta: Tensor, server: State) -> Tensor:
+        return super().finish(torch.lerp(theta, server["before"], 0.5) if self.average else theta, server)

@@ -1,0 +1,87 @@
+"""FedMR: the server keeps as many models as clients train, and exchanges their layers instead of averaging them.
+
+Hu et al. 2024, "Is aggregation the only choice? Federated learning via layer-wise model recombination", Algorithm 1.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import torch
+from numpy.random import Generator
+from torch import Tensor
+
+from paperlib.federated.streams import rng
+from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.ingredients import demand
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Context, Visit
+
+TAKEN = ("begin", "weights", "weight", "aggregate", "finish")  # hooks that a method beside FedMR must leave alone
+
+
+@dataclass(kw_only=True)
+class FedMR(FedAvg):
+    """The i-th client of a round trains model W_i; then every layer is permuted at random among the S trained models.
+
+    The mean of the models is what theta is and what is evaluated; it moves by the mean update, as in FedAvg, because a
+    permutation leaves it alone. BatchNorm's statistics are averaged, which changes the mean's as little.
+
+    first_stage: rounds of FedAvg before the models part. permute: all tensors of a "layer" together, or each "tensor"
+        by itself, as in the authors' code, which parts a layer's bias from its weight.
+    """
+
+    first_stage: int = 0
+    permute: str = "layer"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        demand(self, "first_stage", self.first_stage >= 0, "at least 0")
+        demand(self, "permute", self.permute in ("layer", "tensor"), "layer or tensor")
+        for kind in type(self).__mro__:
+            if kind not in (FedMR, FedAvg) and not vars(kind).keys().isdisjoint(TAKEN):
+                raise ValueError(f"FedMR cannot be combined with {kind.__name__}: it has several global models")
+
+    def setup(self, context: "Context") -> FedAvg:
+        if context.experiment.weighting != "uniform":
+            raise ValueError(f"weighting is {context.experiment.weighting!r}, but FedMR needs uniform weights")
+        return super().setup(context)
+
+    def server_init(self, theta: Tensor) -> State:
+        models = theta.repeat(self.context.experiment.sampled, 1)
+        return super().server_init(theta) | {"models": models, "rounds": theta.new_zeros(())}
+
+    def broadcast(self, server: State, theta: Tensor) -> State:
+        return super().broadcast(server, theta) | {"models": server["models"]}
+
+    def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
+        from paperlib.federated.simulator import sampled_clients  # which needs the methods itself
+
+        slot = sampled_clients(self.context.experiment, visit.round).index(visit.client)
+        return shared["models"][slot]
+
+    def aggregate(
+        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
+    ) -> tuple[Tensor, State]:
+        models, round = server["models"].clone(), int(server["rounds"]) + 1
+
+        def noted() -> Iterator[tuple[float, int, Upload]]:
+            for model, (p, client, upload) in zip(models, uploads, strict=True):
+                model.add_(upload["delta"])
+                yield p, client, upload
+
+        new, server = super().aggregate(server, theta, noted())
+        if round <= self.first_stage:
+            models = new.repeat(len(models), 1)
+        else:
+            models = self.recombined(models, rng(self.context.experiment.seed, "recombination", round))
+        return new, server | {"models": models, "rounds": server["rounds"] + 1}
+
+    def recombined(self, models: Tensor, stream: Generator) -> Tensor:
+        """The models [S, P] after every layer, or tensor, has been dealt out anew among them."""
+        parts = groupby(self.net.tensors, lambda t: t.name.rpartition(".")[0] if self.permute == "layer" else t.name)
+        sizes = [sum(tensor.size for tensor in tensors) for _, tensors in parts]
+        dealt = [part[stream.permutation(len(models))] for part in models.split(sizes, dim=1)]
+        return torch.cat(dealt, dim=1)

@@ -1,0 +1,69 @@
+"""FedNova: every update is divided by the number of steps it took, so that no client counts more for taking more.
+
+Wang et al. 2020, "Tackling the objective inconsistency problem in heterogeneous federated optimization", Eq. 5.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.feddyn import FedDyn
+from paperlib.methods.fedprox import FedProx
+from paperlib.methods.ingredients import effective_steps, extrapolated, refuse_beside
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Context, Visit
+
+
+@dataclass(kw_only=True)
+class FedNova(FedAvg):
+    """w <- w + tau sum_k p_k Delta_k / a_k, with a_k client k's effective number of steps and tau = sum_k p_k a_k.
+
+    a_k knows momentum, and the pull of FedProx. Everything that is averaged, BatchNorm's statistics too, has the
+    weights p_k / a_k; the paper takes p_k by size. Its server momentum is FedAvgM around FedNova.
+    """
+
+    needs_update = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_beside(self, "FedNova", (FedDyn,), "the server's h adds up updates as if all took equally many steps")
+
+    def setup(self, context: "Context") -> FedAvg:
+        if context.experiment.momentum_buffer != "reset":
+            raise ValueError("FedNova counts steps from an empty momentum buffer, but momentum_buffer is not reset")
+        return super().setup(context)
+
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, visit)
+        optimizer = visit.optimizer
+        pull = optimizer.lr * self.mu if isinstance(self, FedProx) else 0.0
+        a = effective_steps(optimizer.steps, optimizer.momentum, pull)
+        return upload | {"a": theta.new_tensor(a)}, own
+
+    def weight(self, p: float, upload: Upload) -> float:
+        return super().weight(p, upload) / steps_of(upload)
+
+    def aggregate(
+        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
+    ) -> tuple[Tensor, State]:
+        weights = total = steps = 0.0
+
+        def noted() -> Iterator[tuple[float, int, Upload]]:
+            nonlocal weights, total, steps
+            for weight, client, upload in uploads:
+                p = weight * steps_of(upload)
+                weights, total, steps = weights + weight, total + p, steps + p * float(upload["a"])
+                yield weight, client, upload
+
+        new, server = super().aggregate(server, theta, noted())
+        tau = steps / total
+        return extrapolated(theta, new, tau * weights / total), server
+
+
+def steps_of(upload: Upload) -> float:
+    """a_k; 1 for a client that took no step, whose update is zero anyway."""
+    return float(upload["a"]) or 1.0

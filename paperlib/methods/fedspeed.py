@@ -1,0 +1,72 @@
+"""FedSpeed: a proximal term, a correction of the bias that it brings, and a gradient that looks for flat minima.
+
+Sun et al. 2023, "FedSpeed: Larger local interval, less communication round, and higher generalization accuracy".
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.ingredients import ascent, demand, summed, uncounted
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch, Visit
+
+
+@dataclass(kw_only=True)
+class FedSpeed(FedAvg):
+    """Clients descend along (1 - alpha) g_1 + alpha g_2 - g_k + (w - w^t) / lambda; g_k <- g_k - (w_k - w^t) / lambda.
+
+    g_1 is the gradient at w, g_2 that at w + rho g_1 / ||g_1||. In FedDyn's terms g_k is the linear term and 1 / lambda
+    the weight of the proximal one. The authors clip what clients descend along at 10: the experiment's clip.
+
+    correction: the server adds -lambda g_k to w_k before it averages the sampled clients ("sampled", as in the paper),
+        or adds the mean of -lambda g_k over all clients to the mean of w_k ("all", as in the authors' code).
+    """
+
+    sends_update = False
+    lambda_: float = 10.0
+    rho: float = 0.1
+    alpha: float = 1.0
+    correction: str = "sampled"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        demand(self, "lambda_", self.lambda_ > 0, "above 0")
+        demand(self, "rho", self.rho >= 0, "at least 0")
+        demand(self, "alpha", 0 <= self.alpha <= 1, "from 0 to 1")
+        demand(self, "correction", self.correction in ("sampled", "all"), "sampled or all")
+
+    def server_init(self, theta: Tensor) -> State:
+        state = super().server_init(theta)
+        return state | {"h": torch.zeros_like(theta)} if self.correction == "all" else state
+
+    def client_init(self, client: int, theta: Tensor) -> State:
+        return super().client_init(client, theta) | {"g": torch.zeros_like(theta)}
+
+    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+        g = super().gradient(theta, batch, shared, own)
+        beyond = theta + ascent(g.clone(), self.rho)
+        g.mul_(1 - self.alpha).add_(super().gradient(beyond, uncounted(batch), shared, own), alpha=self.alpha)
+        return g.sub_(own["g"]).add_(theta - batch.theta_global, alpha=1 / self.lambda_)
+
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, visit)
+        g = own["g"] - (theta - visit.theta_global) / self.lambda_
+        if self.correction == "sampled":
+            upload = upload | {"delta": upload["delta"] - self.lambda_ * g}
+        return upload, own | {"g": g}
+
+    def aggregate(
+        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
+    ) -> tuple[Tensor, State]:
+        total = torch.zeros_like(theta)
+        new, server = super().aggregate(server, theta, summed(uploads, "delta", total))
+        if self.correction == "sampled":
+            return new, server
+        h = server["h"] + total / self.context.experiment.clients
+        return new + h, server | {"h": h}
