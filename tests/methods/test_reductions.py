@@ -17,7 +17,13 @@ NEUTRAL = [
     ("feddecorr", {"beta": 0.0}),
     ("fedntd", {"beta": 0.0}),
     ("fedlc", {"tau": 0.0}),
+    ("fedrod", {"gamma": 0.0}),
+    ("ccvr", {"epochs": 0}),
+    ("vhl", {"surrogate_classes": 0}),
+    ("nucfl", {"beta": 0.0}),
 ]
+# What travels with these beside the model is checked with each of them.
+OTHER_TRAFFIC = {"scaffold", "fedgps", "fedgps_cf", "fedacd", "fedimpro", "creff", "fednh", "nucfl"}
 
 
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
@@ -45,13 +51,19 @@ def test_a_round_leaves_what_it_was_given_as_it_was(start, pool, name):
         assert all(torch.equal(state[key], old[key]) for key in old)
 
 
-@pytest.mark.parametrize("name", sorted(set(REGISTRY) - {"scaffold", "fedgps", "fedgps_cf", "fedacd", "fedimpro"}))
+@pytest.mark.parametrize("name", sorted(set(REGISTRY) - OTHER_TRAFFIC))
 def test_one_vector_travels_each_way(play, name):
     method, _, traffic = play(name)
     assert traffic["bytes_up"] == traffic["bytes_down"] == 2 * method.net.size * 8
 
 
-@pytest.mark.parametrize("name", ["fedprox", "fedacg", "fedsol", "feddecorr", "fedntd", "fedlc", "feddyn", "scaffold"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fedprox", "fedacg", "fedsol", "feddecorr", "fedntd", "fedlc", "feddyn", "scaffold", "fedrod", "creff", "ccvr",
+        "nucfl",
+    ],
+)  # fmt: skip
 def test_default_options_change_the_run(play, name):
     skewed = {"partition": "dirichlet", "alpha": 0.3}
     method, changed, _ = play(name, **skewed)
