@@ -11,7 +11,7 @@ from torch import Tensor
 
 from paperlib.federated.streams import torch_rng
 from paperlib.methods.base import FedAvg, State
-from paperlib.methods.classifiers import Calibrated, matrix_of, refit, refuse_nonlinear, with_matrix
+from paperlib.methods.classifiers import Calibrated, matrix_of, refit, require_linear, with_matrix
 
 if TYPE_CHECKING:
     from paperlib.federated.context import Context
@@ -43,7 +43,7 @@ class CCVR(Calibrated):
 
     def setup(self, context: "Context") -> FedAvg:
         super().setup(context)
-        refuse_nonlinear(self)
+        require_linear("CCVR", self.net)
         return self
 
     def finish(self, theta: Tensor, server: State) -> Tensor:
@@ -53,7 +53,7 @@ class CCVR(Calibrated):
         n, mean, covariance = self.gaussians(theta, server)
         matrix, seen = matrix_of(self.net, theta).clone(), torch.nonzero(n)[:, 0]
         generator = torch_rng(self.context.experiment.seed, "virtual features", device=theta.device)
-        z, y = self.draw(mean[seen], covariance[seen], generator)
+        z, y = self.virtual_features(mean[seen], covariance[seen], generator)
         e = self.context.experiment
         matrix[seen] = refit(
             matrix[seen], z.to(theta), y, generator, epochs=self.epochs, batch_size=e.batch_size,
@@ -69,7 +69,7 @@ class CCVR(Calibrated):
         """
         classes, d = self.context.data.num_classes, self.net.feature_size
         n, first, second = (theta.new_zeros(classes, *s, dtype=torch.float64) for s in ((), (d,), (d, d)))
-        for z, y in self.features(theta, server):
+        for z, y in self.client_features(theta, server):
             for c in y.unique():
                 part = z[y == c].double()
                 n[c] += len(part)
@@ -79,10 +79,11 @@ class CCVR(Calibrated):
         spread = second - n[:, None, None] * mean[:, :, None] * mean[:, None, :]
         return n, mean, spread / (n - 1).clamp(min=1)[:, None, None]
 
-    def draw(self, mean: Tensor, covariance: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def virtual_features(self, mean: Tensor, covariance: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """m features of each of K classes from their Gaussians, [K m, d], and which of the K they are of, [K m]."""
         k, d = mean.shape
-        root = torch.linalg.cholesky(covariance + self.epsilon * torch.eye(d, dtype=mean.dtype, device=mean.device))
+        spread = covariance + self.epsilon * torch.eye(d, dtype=mean.dtype, device=mean.device)
+        root = torch.linalg.cholesky_ex(spread).L  # of a run that has failed not a number, and no exception
         noise = torch.randn(k, self.m, d, dtype=mean.dtype, generator=generator, device=mean.device)
         z = mean[:, None] + noise @ root.mT
         return z.flatten(0, 1), torch.arange(k, device=mean.device).repeat_interleave(self.m)

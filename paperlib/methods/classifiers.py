@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from paperlib.federated.context import Batch, Context, Optimizer, Visit
 
 
-def refuse_nonlinear(method: FedAvg) -> None:
-    """For `setup`: raises ValueError where the network's classifier is not a linear layer."""
-    if not isinstance(method.net.module("classifier"), nn.Linear):
-        raise ValueError(f"{type(method).__name__} refits a linear classifier, but that of its base is of another kind")
+def require_linear(name: str, net: Network) -> None:
+    """Refuse, with a ValueError, a network whose classifier the method ``name`` could not refit."""
+    kind = net.module("classifier")
+    if not isinstance(kind, nn.Linear):
+        raise ValueError(f"{name} refits a linear classifier, but this one is {type(kind).__name__}")
 
 
 def matrix_of(net: Network, theta: Tensor) -> Tensor:
@@ -118,7 +119,7 @@ class FixedClassifier(FedAvg):
 
 @dataclass(kw_only=True)
 class Calibrated(FedAvg):
-    """The model that is evaluated has a classifier fitted to clients' features under the global model.
+    """The model that is evaluated has a classifier fitted to `client_features` under the global model.
 
     The papers do this once, after the last round; here every evaluation does, as if training ended there, and training
     goes on without it. What the clients would send for it once is no part of a round and not counted.
@@ -162,7 +163,7 @@ class Calibrated(FedAvg):
         everybody = list(range(len(self.context.indices)))
         return everybody if self.calibrate_on == "all" else torch.nonzero(server["sampled"])[:, 0].tolist()
 
-    def features(self, theta: Tensor, server: State) -> Iterator[tuple[Tensor, Tensor]]:
+    def client_features(self, theta: Tensor, server: State) -> Iterator[tuple[Tensor, Tensor]]:
         """Features [n, d] and labels [n] of the chosen clients' training samples under theta [P], in parts."""
         for client in self.chosen(server):
             indices = self.context.indices[client]

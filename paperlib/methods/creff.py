@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 from paperlib.data.batches import augmentation, draw_epoch, make_batch
 from paperlib.federated.streams import rng, torch_rng
 from paperlib.methods.base import FedAvg, State, Upload
-from paperlib.methods.classifiers import extended, matrix_of, refit, refuse_nonlinear, with_matrix
+from paperlib.methods.classifiers import extended, matrix_of, refit, require_linear, with_matrix
 from paperlib.networks.stacking import gradient
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class CReFF(FedAvg):
 
     def setup(self, context: "Context") -> FedAvg:
         super().setup(context)
-        refuse_nonlinear(self)
+        require_linear("CReFF", self.net)
         return self
 
     def server_init(self, theta: Tensor) -> State:

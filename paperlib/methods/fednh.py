@@ -53,14 +53,14 @@ class FedNH(FixedClassifier):
             sums.index_add_(0, y, normalize(z, dim=1))
         sums = normalize(sums, dim=1)
         sums[: len(visit.counts)] *= visit.counts[:, None].to(sums)
-        return upload | {"prototypes": sums}, own
+        return upload | {"class means": sums}, own
 
     def aggregate(
         self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
     ) -> tuple[Tensor, State]:
         old = self.fixed(theta)
         total = torch.zeros_like(old)
-        new, server = super().aggregate(server, theta, summed(uploads, "prototypes", total))
+        new, server = super().aggregate(server, theta, summed(uploads, "class means", total))
         moved = normalize(self.rho * old + (1 - self.rho) * normalize(total, dim=1), dim=1)
         self.fixed(new).copy_(torch.where(total.norm(dim=1, keepdim=True) > 0, moved, old))
         return new, server

@@ -53,9 +53,9 @@ class SphereFed(FixedClassifier, Calibrated):
         w = self.fixed(theta)
         outer = self.epsilon * torch.eye(w.shape[1], dtype=torch.float64, device=w.device)
         sums = torch.zeros_like(w, dtype=torch.float64)
-        for z, y in self.features(theta, server):
+        for z, y in self.client_features(theta, server):
             u = normalize(z.double(), dim=1)
             outer += u.T @ u
             sums.index_add_(0, y, u)
-        w.copy_(torch.linalg.solve(outer, sums.T).T)
+        w.copy_(torch.linalg.solve_ex(outer, sums.T).result.T)  # of a run that has failed not a number, no exception
         return theta

@@ -60,7 +60,7 @@ def test_virtual_features_have_the_statistics_they_are_drawn_with(start):
     method, _ = start("ccvr", {"m": 20_000})
     root, mean = random(1, 2, 3, 3), random(2, 2, 3)
     covariance = root @ root.mT
-    z, y = method.draw(mean, covariance, torch.Generator().manual_seed(1))
+    z, y = method.virtual_features(mean, covariance, torch.Generator().manual_seed(1))
     assert torch.bincount(y).tolist() == [20_000, 20_000]
     for c in range(2):
         torch.testing.assert_close(z[y == c].mean(0), mean[c], atol=0.05, rtol=0)
@@ -72,7 +72,7 @@ def test_evaluated_classifier_is_the_global_one_refitted_to_those_draws(play):
     found = method.finish(progress.theta, progress.server)
     _, mean, covariance = method.gaussians(progress.theta, progress.server)
     generator = torch_rng(0, "virtual features")
-    z, y = method.draw(mean, covariance, generator)
+    z, y = method.virtual_features(mean, covariance, generator)
     matrix = matrix_of(method.net, progress.theta)
     options = {"epochs": 2, "batch_size": 8, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-5}
     expected = with_matrix(method.net, progress.theta, refit(matrix, z, y, generator, **options))
@@ -116,7 +116,7 @@ def test_features_are_those_under_the_statistics_of_the_global_model(play):
     chosen = torch.cat([method.context.indices[client] for client in cohort])
     x = normalise(data.train_images[chosen], data).double()
     expected = method.net.features(progress.theta, x, buffers=progress.buffers)
-    parts = list(method.features(progress.theta, progress.server))
+    parts = list(method.client_features(progress.theta, progress.server))
     torch.testing.assert_close(torch.cat([z for z, _ in parts]), expected, atol=1e-12, rtol=0)
     assert torch.equal(torch.cat([y for _, y in parts]), data.train_labels[chosen])
 

@@ -1,9 +1,11 @@
 """Methods around methods, as in Table 7 of GC-Fed."""
 
+import itertools
+
 import pytest
 import torch
 
-from paperlib.methods import REGISTRY, build
+from paperlib.methods import REGISTRY, FedAvg, build, combine
 from paperlib.papers.gc_fed import METHODS
 
 BASES = ["fedprox", "fedlc", "fedntd", "feddecorr", "fedsol"]
@@ -54,6 +56,22 @@ def test_penalties_add_up_in_either_order(start, batch_of, elsewhere, outer, bas
     decorr, _ = start("feddecorr", {"beta": 0.2})
     expected = decorr.gradient(theta, batch, {}, {}) + 0.4 * (theta - progress.theta)
     torch.testing.assert_close(combined.gradient(theta, batch, {}, {}), expected, atol=1e-14, rtol=0)
+
+
+def test_methods_that_combine_have_no_names_of_their_own_in_common():
+    """A helper or an option of one would otherwise stand in for that of the other."""
+
+    def names(method):
+        return {name for kind in method.__mro__ for name in vars(kind)} - set(dir(FedAvg)) - {"__match_args__"}
+
+    for (a, outer), (b, base) in itertools.combinations(REGISTRY.items(), 2):
+        common_kinds = {kind for kind in outer.__mro__ if issubclass(base, kind)}
+        common = names(outer) & names(base) - {name for kind in common_kinds for name in vars(kind)}
+        try:
+            combine(outer, base)
+        except ValueError:
+            continue
+        assert not common, (a, b)
 
 
 def test_options_of_both_are_taken_and_others_refused():

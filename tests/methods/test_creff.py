@@ -133,9 +133,13 @@ def test_traffic_is_a_classifier_down_and_one_gradient_per_class_up(play):
 @pytest.mark.parametrize("base", ["fednh", "spherefed"])
 @pytest.mark.parametrize("outer", ["creff", "ccvr"])
 def test_a_classifier_that_is_not_linear_is_refused(start, outer, base):
-    with pytest.raises(ValueError, match="refits a linear classifier|both have an option"):
+    with pytest.raises(
+        ValueError, match="refits a linear classifier, but this one is Hyperspherical|both have an option"
+    ):
         start(outer, {"base": base})
-    with pytest.raises(ValueError, match="refits a linear classifier|both have an option"):
+    with pytest.raises(
+        ValueError, match="refits a linear classifier, but this one is Hyperspherical|both have an option"
+    ):
         start(base, {"base": outer})
 
 

@@ -77,7 +77,7 @@ def test_clients_send_normalised_class_means_times_counts(start):
         expected = torch.zeros(z.shape[1], dtype=torch.float64)
         if of_class.any():
             expected = of_class.sum() * normalize(normalize(z[of_class], dim=1).mean(0), dim=0)
-        torch.testing.assert_close(trained.upload["prototypes"][c], expected, atol=1e-12, rtol=0)
+        torch.testing.assert_close(trained.upload["class means"][c], expected, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("outer", [None, "gc_fed", "scaffold", "fedvarp", "feddyn"])

@@ -141,9 +141,9 @@ def test_fednh_moves_prototypes_towards_the_mean_of_the_clients_weighted_by_samp
     mu = normalize(random(5, 2, d), dim=1)
     uploads = []
     for client, n in enumerate((3, 1)):
-        prototypes = torch.zeros(4, d, dtype=torch.float64)
-        prototypes[0] = n * mu[client]
-        uploads.append((0.5, client, {"delta": torch.zeros_like(progress.theta), "prototypes": prototypes}))
+        means = torch.zeros(4, d, dtype=torch.float64)
+        means[0] = n * mu[client]
+        uploads.append((0.5, client, {"delta": torch.zeros_like(progress.theta), "class means": means}))
     before = method.fixed(progress.theta).clone()
     new, _ = method.aggregate(progress.server, progress.theta, uploads)
     mean = (3 * mu[0] + mu[1]) / 4
@@ -289,6 +289,14 @@ def test_evaluation_feeds_nothing_back(name):
     once, twice = (method.finish(progress.theta, progress.server) for _ in range(2))
     assert torch.equal(once, twice) and not torch.equal(once, theta)
     assert torch.equal(progress.theta, theta) and all(torch.equal(progress.server[k], server[k]) for k in server)
+
+
+@pytest.mark.parametrize("name", ["creff", "fednh", "ccvr", "vhl", "spherefed"])
+def test_a_run_that_has_failed_can_be_finished(name):
+    """It is evaluated for the last time like any other."""
+    method, progress = played(name, lr=1e200, rounds=2)
+    assert not progress.finite
+    assert not torch.isfinite(method.finish(progress.theta, progress.server)).all()
 
 
 def test_classifier_matrix_has_the_bias_last():
