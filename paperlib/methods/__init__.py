@@ -10,6 +10,8 @@ from types import UnionType
 from typing import Any, get_args, get_origin
 
 from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.ccvr import CCVR
+from paperlib.methods.creff import CReFF
 from paperlib.methods.delta_sgd import DeltaSGD
 from paperlib.methods.fedacd import FedACD, FedACDBase
 from paperlib.methods.fedacg import FedACG
@@ -26,15 +28,20 @@ from paperlib.methods.fedinit import FedInit
 from paperlib.methods.fedlc import FedLC
 from paperlib.methods.fedlesam import FedLESAM
 from paperlib.methods.fedmr import FedMR
+from paperlib.methods.fednh import FedNH
 from paperlib.methods.fednova import FedNova
 from paperlib.methods.fedntd import FedNTD
 from paperlib.methods.fedprox import FedProx
+from paperlib.methods.fedrod import FedROD
 from paperlib.methods.fedsol import FedSOL
 from paperlib.methods.fedspeed import FedSpeed
 from paperlib.methods.fedvarp import FedVARP
 from paperlib.methods.gc import GCFed, GlobalGC, LocalGC
 from paperlib.methods.mixup import Mixup
+from paperlib.methods.nucfl import NUCFL
 from paperlib.methods.scaffold import Scaffold
+from paperlib.methods.spherefed import SphereFed
+from paperlib.methods.vhl import VHL
 
 REGISTRY: dict[str, type[FedAvg]] = {
     "fedavg": FedAvg,
@@ -67,6 +74,13 @@ REGISTRY: dict[str, type[FedAvg]] = {
     "fedacd_base": FedACDBase,
     "fedimpro": FedImpro,
     "mixup": Mixup,
+    "fedrod": FedROD,
+    "creff": CReFF,
+    "fednh": FedNH,
+    "ccvr": CCVR,
+    "vhl": VHL,
+    "nucfl": NUCFL,
+    "spherefed": SphereFed,
 }
 
 __all__ = ["REGISTRY", "FedAvg", "State", "Upload", "build", "combine", "options_of"]

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, softmax
 
-from paperlib.data.batches import normalise
 from paperlib.methods.base import FedAvg, State, Upload
-from paperlib.methods.ingredients import MASKED
+from paperlib.methods.ingredients import MASKED, outputs_of
 from paperlib.methods.mixup import Mixup
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 EPSILON = 1e-8  # entries of P are at least this before a logarithm
 SLACK = 1e-5  # 1 - tau of the template Q (section 4.1)
-PASS = 250  # images per forward pass of `label_matrix`
 
 
 @dataclass(kw_only=True)
@@ -60,7 +58,7 @@ class FedACD(Mixup):
     def setup(self, context: "Context") -> FedAvg:
         super().setup(context)
         if self.outputs(1) != 1:
-            raise ValueError("FedACD needs one output per class; FedGPS has more, unless its surrogate is none")
+            raise ValueError("FedACD needs one output per class; FedGPS and VHL have more, unless without surrogates")
         self.running = self.p_source == "running" and (self.adjust or self.score)
         return self
 
@@ -129,14 +127,10 @@ def label_matrix(context: "Context", theta: Tensor, visit: "Visit") -> Tensor:
 
     The images are not augmented, the network is in evaluation mode. Rows of classes the client does not have are zero.
     """
-    data, own = context.data, context.indices[visit.client]
-    sums = torch.zeros(len(visit.counts), len(visit.counts), dtype=torch.float64, device=theta.device)
-    with torch.no_grad():
-        for chosen in own.split(PASS):
-            x = normalise(data.train_images[chosen], data).to(theta.dtype)
-            logits = context.net(theta, x, buffers=visit.buffers)[:, : len(visit.counts)]  # FedGPS has further outputs
-            p = softmax(logits.double(), 1)
-            sums.index_add_(0, data.train_labels[chosen], p)
+    classes = len(visit.counts)
+    sums = torch.zeros(classes, classes, dtype=torch.float64, device=theta.device)
+    for logits, y in outputs_of(context, theta, visit.buffers, context.indices[visit.client]):
+        sums.index_add_(0, y, softmax(logits[:, :classes].double(), 1))  # FedGPS has further outputs
     return sums / visit.counts.to(theta.device).clamp(min=1)[:, None]
 
 

@@ -18,7 +18,7 @@ from paperlib.data.surrogate import Surrogate, gaussian_surrogate, latent_surrog
 from paperlib.federated.streams import torch_rng
 from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.contrast import mmd, sliced_wasserstein, supervised_contrastive
-from paperlib.methods.ingredients import clip_norm, use_preset
+from paperlib.methods.ingredients import PASS, clip_norm, use_preset
 
 if TYPE_CHECKING:
     from paperlib.federated.context import Batch, Context, Visit
@@ -43,7 +43,6 @@ CHOICES = {
 }
 OWN_WEIGHT = 0.1  # of the surrogate features among themselves, against surrogate and real ones together
 PROTOTYPE_IMAGES = 100  # per class, for prototypes "fixed"
-PASS = 250  # images per forward pass outside of training
 
 
 @dataclass(kw_only=True)

@@ -50,7 +50,7 @@ class Centralized(FedAvg):
         for value in list(self.net.split(vector).values())[:tensors]:
             if value.ndim > 1:
                 value -= value.mean(dim=MEANS[self.mean] if value.ndim == 4 else 1, keepdim=True)
-            elif self.vector_params == "center":
+            elif value.ndim and self.vector_params == "center":  # a scalar would be left with nothing
                 value -= value.mean()
         return vector
 

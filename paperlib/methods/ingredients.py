@@ -8,13 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax
 
+from paperlib.data.batches import normalise
 from paperlib.methods.base import FedAvg, Upload
 from paperlib.networks import Network
 
 if TYPE_CHECKING:
-    from paperlib.federated.context import Batch
+    from paperlib.federated.context import Batch, Context
 
 MASKED = -1e9  # a logit that takes no part; finite, so that its gradient is zero and not NaN
+PASS = 250  # images per forward pass outside of training
 
 
 def effective_steps(steps: int, momentum: float, pull: float = 0.0) -> float:
@@ -71,6 +73,21 @@ def teacher_logits(net: Network, batch: "Batch") -> Tensor:
         return net(batch.theta_global, batch.x, buffers=batch.buffers_global)
 
 
+def outputs_of(
+    context: "Context", theta: Tensor, buffers: Tensor | None, chosen: Tensor, stop: int | str | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Output of the stages before ``stop`` (default: all) and label of the training samples ``chosen`` [n], in parts.
+
+    The images are not augmented, the network is in evaluation mode, nothing has a gradient.
+    """
+    data = context.data
+    for part in chosen.split(PASS):
+        x = normalise(data.train_images[part], data).to(theta.dtype)
+        with torch.no_grad():
+            out = context.net(theta, x, stop=stop, buffers=buffers)
+        yield out, data.train_labels[part]
+
+
 def softened_kl(teacher: Tensor, student: Tensor, temperature: float, rows: Tensor | None = None) -> Tensor:
     """KL(softmax(teacher / T) || softmax(student / T)) of logits [B, C], mean over the batch, scalar in nats.
 
@@ -107,10 +124,16 @@ def use_preset(method: FedAvg, presets: Mapping[str, Mapping[str, Any]], choices
     for option, value in presets[preset].items():
         if getattr(method, option) is None:
             setattr(method, option, value)
+    check_choices(method, choices)
+
+
+def check_choices(method: FedAvg, choices: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse, with a ValueError, an option whose value is not among its choices."""
     for option, allowed in choices.items():
         if getattr(method, option) not in allowed:
             raise ValueError(
-                f"{option} of {name} is {getattr(method, option)!r}; choose one of {', '.join(map(str, allowed))}"
+                f"{option} of {type(method).__name__} is {getattr(method, option)!r}; "
+                f"choose one of {', '.join(map(str, allowed))}"
             )
 
 

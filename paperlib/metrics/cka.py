@@ -1,10 +1,16 @@
 """Similarity of two representations of the same inputs."""
 
+import torch
 from torch import Tensor
 
 
 def linear_cka(x: Tensor, y: Tensor) -> float:
-    """Linear centered kernel alignment, from 0 to 1 (same up to rotation, scale and shift).
+    """`alignment` as a number."""
+    return float(alignment(x, y))
+
+
+def alignment(x: Tensor, y: Tensor) -> Tensor:
+    """Linear centered kernel alignment, a scalar from 0 to 1 (same up to rotation, scale and shift).
 
     x: [n, ...] and y: [n, ...], outputs of two layers on the same n inputs; all but the first dimension is flattened,
     to p and q features. With centered columns CKA = ||Y'X||^2 / (||X'X|| ||Y'Y||), Frobenius norms (Kornblith et al.
@@ -20,7 +26,7 @@ def linear_cka(x: Tensor, y: Tensor) -> float:
         cross, within = (gram_x * gram_y).sum(), gram_x.norm() * gram_y.norm()
     else:
         cross, within = (y.T @ x).square().sum(), (x.T @ x).norm() * (y.T @ y).norm()
-    return float(cross / within) if within > 0 else 0.0
+    return torch.where(within > 0, cross / within.where(within > 0, 1.0), 0.0)
 
 
 def _centered(x: Tensor) -> Tensor:

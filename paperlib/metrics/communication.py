@@ -11,7 +11,9 @@ from paperlib.methods import REGISTRY
 
 CLIENTS = 2
 # Options that make a step cheaper and change nothing that is sent.
-CHEAP = {name: {"surrogate_batch": 10, "surrogate_images": 1} for name in ("fedgps", "fedgps_cf")}
+CHEAP = {name: {"surrogate_batch": 10, "surrogate_images": 1} for name in ("fedgps", "fedgps_cf", "vhl")} | {
+    "creff": {"draw_size": 1, "match_steps": 0, "refit_epochs": 0}
+}
 
 
 def communication(model: str = "resnet18", classes: int = 10, width: float = 1.0) -> pd.DataFrame:

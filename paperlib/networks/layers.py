@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 from torch.nn import init
-from torch.nn.functional import batch_norm, unfold
+from torch.nn.functional import batch_norm, linear, normalize, unfold
 
 from paperlib.networks.stacking import is_stacked
 
@@ -91,12 +91,36 @@ class Dropout(nn.Module):
         return x * keep / (1 - self.p)
 
 
+class Hyperspherical(nn.Module):
+    """A classifier on the unit sphere, s W z / ||z||: features z [B, d] -> [B, C]. W: [C, d].
+
+    s: a constant, or the value at the start of a parameter ``scale``, a scalar, where it is learned.
+    """
+
+    def __init__(self, features: int, outputs: int, s: float = 1.0, learn_s: bool = False):
+        super().__init__()
+        self.s = s
+        self.weight = nn.Parameter(torch.empty(outputs, features))
+        self.scale = nn.Parameter(torch.empty(())) if learn_s else None
+
+    def forward(self, z: Tensor) -> Tensor:
+        return linear(normalize(z, dim=1), self.weight) * (self.s if self.scale is None else self.scale)
+
+
 def kaiming_fan_in(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
     """Weights Kaiming normal with gain sqrt(2) over the fan-in, biases zero (GC-Fed's MLP and CNN)."""
     if tensor.ndim > 1:
         init.kaiming_normal_(tensor, nonlinearity="relu", generator=generator)
     else:
         init.zeros_(tensor)
+
+
+def orthonormal(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
+    """Orthonormal rows, for a `Hyperspherical` classifier with at least as many features as outputs."""
+    if name == "scale":
+        init.constant_(tensor, module.s)  # type: ignore[arg-type]
+    else:
+        init.orthogonal_(tensor, generator=generator)
 
 
 def torch_default(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:

@@ -50,6 +50,9 @@ class Network:
         self.stages = tuple(stages)
         self._modules = nn.ModuleDict(stages).to("meta")  # shapes only: the values are in theta
         self._initialise = initialise
+        self._lay_out()
+
+    def _lay_out(self) -> None:
         self._thread = threading.local()
         self.tensors = tuple(_layout(self._named(nn.Module.named_parameters)))
         self._buffers = tuple(_layout(self._named(nn.Module.named_buffers)))
@@ -132,6 +135,20 @@ class Network:
         """Views of a flat buffer vector [Q], one per buffer, by name."""
         parts = vector.split(self._buffer_sizes)
         return {t.name: part.view(t.shape) for t, part in zip(self._buffers, parts, strict=True)}
+
+    def replace_classifier(self, classifier: nn.Module, initialise: Initialise) -> None:
+        """Let another module, [B, d] -> [B, C], be the last stage; for a method's `setup`, before there are vectors.
+
+        initialise: fills its tensors; the other stages start as they would have.
+        """
+        before, name = self._initialise, self.stages[-1]
+
+        def fill(leaf: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
+            (initialise if module is classifier else before)(leaf, tensor, module, generator)
+
+        self._modules[name] = classifier.to("meta")
+        self._initialise = fill
+        self._lay_out()
 
     def initial(self, generator: torch.Generator) -> Tensor:
         """Fresh parameters, flat [P], float32."""

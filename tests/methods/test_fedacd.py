@@ -13,7 +13,7 @@ from paperlib.data.datasets import Dataset
 from paperlib.federated.local import start_visit, train_client
 from paperlib.federated.simulator import play_round, prepare, sampled_clients
 from paperlib.federated.streams import rng, torch_rng
-from paperlib.methods import REGISTRY
+from paperlib.methods import REGISTRY, ingredients
 from paperlib.methods import fedacd as module
 from paperlib.methods.fedacd import FedACD, label_matrix, score, shift_matrix, template_divergence
 
@@ -74,7 +74,7 @@ def test_matrix_does_not_depend_on_the_length_of_a_pass(start, elsewhere, monkey
     theta = elsewhere(progress)
     visit = start_visit(method.context, 1, 0, theta, progress.buffers)
     whole = label_matrix(method.context, theta, visit)
-    monkeypatch.setattr(module, "PASS", 5)
+    monkeypatch.setattr(ingredients, "PASS", 5)
     close(label_matrix(method.context, theta, visit), whole)
 
 
@@ -401,7 +401,8 @@ def test_inside_fedlc_classes_that_are_masked_cost_nothing(start, play, batch_of
         ({"mixup": -1.0}, "mixup is -1.0"),
         ({"base": "mixup"}, "one already contains the other"),
         ({"base": "fedacg"}, "both have an option lambda_"),
-        ({"base": "fedgps"}, "FedACD needs one output per class; FedGPS has more, unless its surrogate is none"),
+        ({"base": "fedgps"}, "FedACD needs one output per class; FedGPS and VHL have more, unless without surrogates"),
+        ({"base": "vhl"}, "FedACD needs one output per class"),
     ],
     ids=str,
 )

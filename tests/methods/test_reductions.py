@@ -26,7 +26,16 @@ NEUTRAL = [
     ("feddecorr", {"beta": 0.0}),
     ("fedntd", {"beta": 0.0}),
     ("fedlc", {"tau": 0.0}),
+    ("fedrod", {"gamma": 0.0}),
+    ("ccvr", {"epochs": 0}),
+    ("vhl", {"surrogate_classes": 0}),
+    ("nucfl", {"beta": 0.0}),
 ]
+# What travels with these beside the model is checked with each of them.
+OTHER_NETWORK = {"fedgps", "fedgps_cf", "fedacd", "fedacd_base", "fedimpro", "fednh", "spherefed", "vhl"}
+OTHER_TRAFFIC = {
+    "scaffold", "fednova", "fedmr", "fedgps", "fedgps_cf", "fedacd", "fedimpro", "creff", "fednh", "nucfl",
+}  # fmt: skip
 
 
 NEEDS = {"delta_sgd": {"momentum": 0.0}}  # fields without which a method refuses the run
@@ -57,18 +66,13 @@ def test_a_round_leaves_what_it_was_given_as_it_was(start, pool, name):
         assert all(torch.equal(state[key], old[key]) for key in old)
 
 
-SENDS_MORE = {"scaffold", "fednova", "fedmr", "fedgps", "fedgps_cf", "fedacd", "fedimpro"}
-
-
-@pytest.mark.parametrize("name", sorted(set(REGISTRY) - SENDS_MORE))
+@pytest.mark.parametrize("name", sorted(set(REGISTRY) - OTHER_TRAFFIC))
 def test_one_vector_travels_each_way(play, name):
     method, _, traffic = play(name, **NEEDS.get(name, {}))
     assert traffic["bytes_up"] == traffic["bytes_down"] == 2 * method.net.size * 8
 
 
-@pytest.mark.parametrize(
-    "name", sorted(set(REGISTRY) - {"fedavg", "fedgps", "fedgps_cf", "fedacd", "fedacd_base", "fedimpro"})
-)
+@pytest.mark.parametrize("name", sorted(set(REGISTRY) - {"fedavg", *OTHER_NETWORK}))
 def test_default_options_change_the_run(play, name):
     skewed = {"partition": "dirichlet", "alpha": 0.3} | NEEDS.get(name, {})
     method, changed, _ = play(name, **skewed)

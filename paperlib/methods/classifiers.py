@@ -1,0 +1,170 @@
+"""The classifier by itself: taken out of a network and put back, refitted to features, or fixed on the unit sphere."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot, pad
+
+from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.ingredients import check_choices, outputs_of
+from paperlib.networks import Network
+from paperlib.networks.layers import Hyperspherical, orthonormal
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch, Context, Optimizer, Visit
+
+
+def require_linear(name: str, net: Network) -> None:
+    """Refuse, with a ValueError, a network whose classifier the method ``name`` could not refit."""
+    kind = net.module("classifier")
+    if not isinstance(kind, nn.Linear):
+        raise ValueError(f"{name} refits a linear classifier, but this one is {type(kind).__name__}")
+
+
+def matrix_of(net: Network, theta: Tensor) -> Tensor:
+    """The linear classifier in theta [P] as one matrix [C, d + 1] with the bias last, or [C, d] where it has none."""
+    parts = net.split(theta)
+    weight, bias = parts["classifier.weight"], parts.get("classifier.bias")
+    return weight if bias is None else torch.cat([weight, bias[:, None]], 1)
+
+
+def with_matrix(net: Network, theta: Tensor, matrix: Tensor) -> Tensor:
+    """theta [P] with another linear classifier, as `matrix_of` gives it; theta itself stays as it is."""
+    theta = theta.clone()
+    parts = net.split(theta)
+    weight, bias = parts["classifier.weight"], parts.get("classifier.bias")
+    weight.copy_(matrix[:, : weight.shape[1]])
+    if bias is not None:
+        bias.copy_(matrix[:, -1])
+    return theta
+
+
+def extended(z: Tensor, matrix: Tensor) -> Tensor:
+    """Features z [..., d] with a 1 for the bias, where the classifier's matrix has one: ``extended(z, w) @ w.mT``."""
+    return pad(z, (0, 1), value=1.0) if matrix.shape[-1] > z.shape[-1] else z
+
+
+def refit(
+    matrix: Tensor,
+    z: Tensor,
+    y: Tensor,
+    generator: torch.Generator,
+    *,
+    epochs: int,
+    batch_size: int,
+    lr: float,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+) -> Tensor:
+    """The classifier [C, w] after SGD on the mean cross-entropy of features z [n, d] of classes y [n], from ``matrix``.
+
+    generator: draws the order of every epoch, on the device of z.
+    """
+    x, target = extended(z, matrix), one_hot(y, len(matrix)).to(z)
+    matrix, buffer = matrix.clone(), torch.zeros_like(matrix)
+    for _ in range(epochs):
+        order = torch.randperm(len(x), generator=generator, device=x.device)
+        for part, goal in zip(x[order].split(batch_size), target[order].split(batch_size), strict=True):
+            r = (part @ matrix.mT).softmax(1).sub_(goal)  # gradient of the loss in the logits
+            buffer = torch.addmm(buffer, r.mT, part, beta=momentum, alpha=1 / len(part))
+            matrix.sub_(buffer.add_(matrix, alpha=weight_decay), alpha=lr)
+    return matrix
+
+
+@dataclass(kw_only=True)
+class FixedClassifier(FedAvg):
+    """The classifier is s W z / ||z|| with orthonormal rows W [C, d], which local training leaves alone.
+
+    W is part of theta, as in a network that is trained as a whole, and is counted with it.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        several = [kind.__name__ for kind in type(self).__mro__ if FixedClassifier in kind.__bases__]
+        if len(several) > 1:
+            raise ValueError(f"{' and '.join(several)} cannot be combined: both put a classifier of their own")
+
+    def setup(self, context: "Context") -> FedAvg:
+        net, outputs = context.net, self.outputs(context.data.num_classes)
+        if net.feature_size < outputs:
+            raise ValueError(
+                f"{type(self).__name__} needs {outputs} orthogonal rows, but {net.name} has {net.feature_size} features"
+            )
+        # First, because a base may look at the network's tensors.
+        net.replace_classifier(self.classifier(net, outputs), orthonormal)
+        return super().setup(context)
+
+    def classifier(self, net: Network, outputs: int) -> Hyperspherical:
+        """The module that takes the place of the network's classifier."""
+        return Hyperspherical(net.feature_size, outputs)
+
+    def fixed(self, vector: Tensor) -> Tensor:
+        """The entries of a vector [P] that belong to W, a view [C, d]."""
+        return self.net.split(vector)["classifier.weight"]
+
+    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+        g = super().gradient(theta, batch, shared, own)
+        self.fixed(g).zero_()
+        return g
+
+    def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: "Optimizer") -> Tensor:
+        w = self.fixed(theta).clone()
+        theta = super().local_step(theta, g, shared, own, optimizer)
+        self.fixed(theta).copy_(w)  # weight decay has moved it
+        return theta
+
+
+@dataclass(kw_only=True)
+class Calibrated(FedAvg):
+    """The model that is evaluated has a classifier fitted to `client_features` under the global model.
+
+    The papers do this once, after the last round; here every evaluation does, as if training ended there, and training
+    goes on without it. What the clients would send for it once is no part of a round and not counted.
+    calibrate_on: the clients whose features count, those "sampled" in the last round or "all".
+    """
+
+    calibrate_on: str = "sampled"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choices(self, {"calibrate_on": ("sampled", "all")})
+
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, visit)
+        # A second time, because the hooks of the server do not see BatchNorm's statistics that every client sends.
+        return upload | ({"buffers": visit.buffers} if self.net.buffer_size else {}), own
+
+    def aggregate(
+        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
+    ) -> tuple[Tensor, State]:
+        sampled = theta.new_zeros(self.context.experiment.clients)
+        buffers, total = torch.zeros(self.net.buffer_size, dtype=theta.dtype, device=theta.device), 0.0
+
+        def noted() -> Iterator[tuple[float, int, Upload]]:
+            nonlocal total
+            for p, client, upload in uploads:
+                sampled[client] = 1
+                total += p
+                if "buffers" in upload:
+                    buffers.add_(upload["buffers"], alpha=p)
+                yield p, client, upload
+
+        new, server = super().aggregate(server, theta, noted())
+        mean = {"buffers": buffers.div_(total or 1.0)} if self.net.buffer_size else {}
+        return new, server | mean | {"sampled": sampled}
+
+    def chosen(self, server: State) -> list[int]:
+        """The clients whose features count; none before round 1."""
+        if "sampled" not in server:
+            return []
+        everybody = list(range(len(self.context.indices)))
+        return everybody if self.calibrate_on == "all" else torch.nonzero(server["sampled"])[:, 0].tolist()
+
+    def client_features(self, theta: Tensor, server: State) -> Iterator[tuple[Tensor, Tensor]]:
+        """Features [n, d] and labels [n] of the chosen clients' training samples under theta [P], in parts."""
+        for client in self.chosen(server):
+            indices = self.context.indices[client]
+            yield from outputs_of(self.context, theta, server.get("buffers"), indices, stop="classifier")

@@ -1,0 +1,137 @@
+"""CReFF: the server retrains the classifier on features that have the same gradients as those of the clients.
+
+Shang et al. 2022, "Federated learning on heterogeneous and long-tailed data via classifier re-training with federated
+features", Algorithm 1.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from numpy.random import Generator
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from paperlib.data.batches import augmentation, draw_epoch, make_batch
+from paperlib.federated.streams import rng, torch_rng
+from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.classifiers import extended, matrix_of, refit, require_linear, with_matrix
+from paperlib.networks.stacking import gradient
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Context, Visit
+
+EPSILON = 1e-6  # added to the product of two norms
+
+
+@dataclass(kw_only=True)
+class CReFF(FedAvg):
+    """Clients train as in FedAvg; the model that is evaluated has the retrained classifier phi.
+
+    A client sends, for each of its classes, the gradient of the cross-entropy in phi, under the model it receives: the
+    mean of ``draws`` draws of up to ``draw_size`` of its images. The server moves m features per class, for
+    match_steps steps of size match_lr, so that their gradients are as parallel to the clients' means as can be (Eq. 6),
+    and then trains phi anew on them: refit_epochs of mini-batches of draw_size, of step size refit_lr, every round from
+    the same random start. Features of a class that no client has had are still the noise they were drawn as.
+    """
+
+    m: int = 100
+    draws: int = 10
+    draw_size: int = 32
+    match_steps: int = 100
+    match_lr: float = 0.1
+    refit_epochs: int = 300
+    refit_lr: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in {"m": 1, "draws": 1, "draw_size": 1, "match_steps": 0, "refit_epochs": 0}.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} of CReFF is {getattr(self, name)}, but must be at least {least}")
+
+    def setup(self, context: "Context") -> FedAvg:
+        super().setup(context)
+        require_linear("CReFF", self.net)
+        return self
+
+    def server_init(self, theta: Tensor) -> State:
+        phi, classes = matrix_of(self.net, theta).clone(), self.context.data.num_classes
+        generator = torch_rng(self.context.experiment.seed, "federated features")
+        features = torch.randn(classes, self.m, self.net.feature_size, generator=generator).to(theta)
+        return super().server_init(theta) | {"features": features, "phi": phi}
+
+    def broadcast(self, server: State, theta: Tensor) -> State:
+        return super().broadcast(server, theta) | {"phi": server["phi"]}
+
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, visit)
+        phi = shared["phi"]
+        stream = rng(self.context.experiment.seed, "draws per class", visit.round, visit.client)
+        classes = torch.nonzero(visit.counts)[:, 0].to(phi.device)
+        gradients = phi.new_zeros(len(classes), *phi.shape)
+        for g, c in zip(gradients, classes.tolist(), strict=True):
+            g.copy_(self.client_gradient(phi, c, visit, stream))
+        return upload | {"classes": classes, "gradients": gradients}, own
+
+    def client_gradient(self, phi: Tensor, c: int, visit: "Visit", stream: Generator) -> Tensor:
+        """Gradient [C, w] in phi [C, w] on draws of the client's images of class c, under the model it received."""
+        data, how = self.context.data, augmentation(self.context.experiment.augment)
+        own = self.context.indices[visit.client]
+        own = own[data.train_labels[own] == c]
+        draws = torch.cat([draw_epoch(data, own, how, stream)[:, : self.draw_size] for _ in range(self.draws)], 1)
+        x, y = make_batch(data, draws, how)
+        with torch.no_grad():
+            z = self.net.features(visit.theta_global, x.to(phi.dtype), buffers=visit.buffers_global)
+        return class_gradients(phi, z[None], y[:1])[0]
+
+    def aggregate(
+        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
+    ) -> tuple[Tensor, State]:
+        phi, features = server["phi"], server["features"].clone()
+        sums = phi.new_zeros(len(features), *phi.shape)
+        counts = phi.new_zeros(len(features), 1, 1)
+
+        def noted() -> Iterator[tuple[float, int, Upload]]:
+            for p, client, upload in uploads:
+                sums.index_add_(0, upload["classes"], upload["gradients"])
+                counts[upload["classes"]] += 1
+                yield p, client, upload
+
+        new, server = super().aggregate(server, theta, noted())
+        seen = torch.nonzero(counts[:, 0, 0])[:, 0]
+        features[seen] = self.matched(features[seen], phi, seen, sums[seen] / counts[seen])
+        generator = torch_rng(self.context.experiment.seed, "classifier retraining", device=phi.device)
+        start = torch.empty_like(phi).uniform_(-1, 1, generator=generator) * features.shape[-1] ** -0.5
+        y = torch.arange(len(features), device=phi.device).repeat_interleave(self.m)
+        phi = refit(
+            start, features.flatten(0, 1), y, generator,
+            epochs=self.refit_epochs, batch_size=self.draw_size, lr=self.refit_lr,
+        )  # fmt: skip
+        return new, server | {"features": features, "phi": phi}
+
+    def matched(self, features: Tensor, phi: Tensor, y: Tensor, target: Tensor) -> Tensor:
+        """Features [K, m, d] of classes y [K] after the steps that bring their gradients to the target [K, C, w]."""
+        for _ in range(self.match_steps):
+            g = gradient(lambda z: mismatch(class_gradients(phi, z, y), target, z.shape[-1]), features)
+            features = features - self.match_lr * g
+        return features
+
+    def finish(self, theta: Tensor, server: State) -> Tensor:
+        return with_matrix(self.net, super().finish(theta, server), server["phi"])
+
+
+def class_gradients(phi: Tensor, z: Tensor, y: Tensor) -> Tensor:
+    """Gradient [K, C, w] in phi [C, w] of the mean cross-entropy of features z [K, n, d], K sets of one class y [K]."""
+    x = extended(z, phi)
+    return ((x @ phi.mT).softmax(-1) - one_hot(y, len(phi))[:, None]).mT @ x / x.shape[1]
+
+
+def mismatch(g: Tensor, target: Tensor, d: int) -> Tensor:
+    """Sum of 1 - cosine over the rows of gradients [K, C, w]: per output d entries, and one row of all the biases."""
+
+    def distance(a: Tensor, b: Tensor) -> Tensor:
+        return (1 - (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1) + EPSILON)).sum()
+
+    rows = distance(g[..., :d], target[..., :d])
+    return rows + distance(g[..., d], target[..., d]) if g.shape[-1] > d else rows

@@ -1,0 +1,66 @@
+"""FedNH: the classifier consists of class prototypes, which the server moves towards the clients' features.
+
+Dai et al. 2023, "Tackling data heterogeneity in federated learning with class prototypes", Algorithm 1.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from paperlib.methods.base import State, Upload
+from paperlib.methods.classifiers import FixedClassifier
+from paperlib.methods.ingredients import outputs_of, summed
+from paperlib.networks import Network
+from paperlib.networks.layers import Hyperspherical
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Visit
+
+
+@dataclass(kw_only=True)
+class FedNH(FixedClassifier):
+    """Logits s W z / ||z||; clients train s and what gives z, the server W <- rho W + (1 - rho) mu, rows of length 1.
+
+    mu_c is the direction of sum_k n_kc mu_kc, with mu_kc the normalised mean of z / ||z|| over client k's n_kc samples
+    of class c, under its own model. A class without samples keeps its prototype.
+
+    s: its value before round 1; None: 20 for a ResNet and 1 for others, as in the authors' code. learn_s: without it s
+        stays there.
+    """
+
+    rho: float = 0.9
+    s: float | None = None
+    learn_s: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.rho <= 1:
+            raise ValueError(f"rho of FedNH is {self.rho}, but must lie in [0, 1]")
+
+    def classifier(self, net: Network, outputs: int) -> Hyperspherical:
+        s = self.s if self.s is not None else (20.0 if "resnet" in net.name else 1.0)
+        return Hyperspherical(net.feature_size, outputs, s, self.learn_s)
+
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, visit)
+        sums = torch.zeros_like(self.fixed(theta))
+        chosen = self.context.indices[visit.client]
+        for z, y in outputs_of(self.context, theta, visit.buffers, chosen, stop="classifier"):
+            sums.index_add_(0, y, normalize(z, dim=1))
+        sums = normalize(sums, dim=1)
+        sums[: len(visit.counts)] *= visit.counts[:, None].to(sums)
+        return upload | {"class means": sums}, own
+
+    def aggregate(
+        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
+    ) -> tuple[Tensor, State]:
+        old = self.fixed(theta)
+        total = torch.zeros_like(old)
+        new, server = super().aggregate(server, theta, summed(uploads, "class means", total))
+        moved = normalize(self.rho * old + (1 - self.rho) * normalize(total, dim=1), dim=1)
+        self.fixed(new).copy_(torch.where(total.norm(dim=1, keepdim=True) > 0, moved, old))
+        return new, server

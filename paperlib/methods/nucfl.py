@@ -1,0 +1,86 @@
+"""NUCFL: a calibration loss, the stronger the more a client moves like the global model did.
+
+Chu et al. 2025, "Unlocking the potential of model calibration in federated learning".
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.ingredients import check_choices, mean_of
+from paperlib.metrics.cka import alignment
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch, Visit
+
+
+@dataclass(kw_only=True)
+class NUCFL(FedAvg):
+    """Cross-entropy + beta s_k L_cal; s_k in [0, 1] is the similarity of the client's movement to the last global one.
+
+    s_k compares w - w^t with w^t - w^(t-1) at every step; it is 0 in round 1 and at the first step of every round.
+    calibration: "dca", the difference of accuracy and mean confidence on the batch, or "mdca", that of class share and
+        mean probability, averaged over the classes. similarity: "cka", linear centered kernel alignment, or "cosine",
+        at least 0; the mean over the weights of at least two dimensions.
+    """
+
+    beta: float = 1.0
+    calibration: str = "dca"
+    similarity: str = "cka"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choices(self, {"calibration": ("dca", "mdca"), "similarity": ("cka", "cosine")})
+
+    def server_init(self, theta: Tensor) -> State:
+        return super().server_init(theta) | {"movement": torch.zeros_like(theta)}
+
+    def broadcast(self, server: State, theta: Tensor) -> State:
+        return super().broadcast(server, theta) | {"movement": server["movement"]}
+
+    def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
+        visit.notes["similarity"] = theta.new_zeros(())
+        return super().begin(theta, shared, own, visit)
+
+    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+        batch.notes["similarity"] = self.likeness(theta - batch.theta_global, shared["movement"])
+        return super().gradient(theta, batch, shared, own)
+
+    def likeness(self, a: Tensor, b: Tensor) -> Tensor:
+        """s of two movements [P], a scalar in [0, 1]."""
+        pairs = zip(self.net.split(a).values(), self.net.split(b).values(), strict=True)
+        like = alignment if self.similarity == "cka" else positive_cosine
+        return torch.stack([like(x.flatten(1), y.flatten(1)) for x, y in pairs if x.ndim > 1]).mean()
+
+    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+        penalty = (dca if self.calibration == "dca" else mdca)(logits, batch.y, batch.rows)
+        return super().logit_loss(logits, batch) + self.beta * batch.notes["similarity"] * penalty
+
+    def aggregate(
+        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
+    ) -> tuple[Tensor, State]:
+        new, server = super().aggregate(server, theta, uploads)
+        return new, server | {"movement": new - theta}
+
+
+def positive_cosine(x: Tensor, y: Tensor) -> Tensor:
+    """Cosine of the angle between two tensors, 0 where it is negative or one of them is zero; scalar."""
+    return ((x * y).sum() / (x.norm() * y.norm()).clamp(min=torch.finfo(x.dtype).tiny)).clamp(min=0)
+
+
+def dca(logits: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
+    """|accuracy - mean confidence| of logits [B, C] with labels y [B]; rows: bool [B], the samples that count."""
+    confidence, predicted = logits.softmax(1).max(1)
+    return (mean_of((predicted == y).to(logits.dtype), rows) - mean_of(confidence, rows)).abs()
+
+
+def mdca(logits: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
+    """Mean over the classes of |mean probability - share of the labels|; arguments as for `dca`."""
+    member = (y[:, None] == torch.arange(logits.shape[1], device=y.device)).to(logits.dtype)
+    difference = logits.softmax(1) - member
+    kept = difference if rows is None else difference.where(rows[:, None], 0.0)
+    return (kept.sum(0) / (len(y) if rows is None else rows.sum())).abs().mean()

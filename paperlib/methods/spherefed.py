@@ -1,0 +1,61 @@
+"""SphereFed: unit features, one orthonormal classifier that nobody trains, and its calibration in closed form.
+
+Dong et al. 2022, "SphereFed: Hyperspherical federated learning".
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from paperlib.methods.base import FedAvg, State
+from paperlib.methods.classifiers import Calibrated, FixedClassifier
+from paperlib.methods.ingredients import check_choices, mean_of
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch
+
+
+@dataclass(kw_only=True)
+class SphereFed(FixedClassifier, Calibrated):
+    """Loss: ||W u - onehot(y)||^2 with u = z / ||z||; the model that is evaluated has the ridge solution for W.
+
+    That is (sum u u' + epsilon I)^-1 sum u onehot(y)', which follows from sums that clients can send. reduction: the
+    squares are summed over the outputs ("sum") or averaged ("mean"). calibrate: without it W is evaluated as it is.
+    """
+
+    calibrate_on: str = "all"
+    calibrate: bool = True
+    epsilon: float = 1e-4
+    reduction: str = "sum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choices(self, {"reduction": ("sum", "mean")})
+        if self.epsilon <= 0:
+            raise ValueError(f"epsilon of SphereFed is {self.epsilon}, but must be above 0: features may be dependent")
+        for kind in type(self).__mro__:
+            if "logit_loss" in vars(kind) and kind not in (SphereFed, FedAvg):
+                raise ValueError(f"SphereFed minimises squares and not the cross-entropy that {kind.__name__} changes")
+
+    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+        target = batch.y[:, None] == torch.arange(logits.shape[1], device=logits.device)
+        squares = (logits - target.to(logits.dtype)).square()
+        return mean_of(squares.sum(1) if self.reduction == "sum" else squares.mean(1), batch.rows)
+
+    def finish(self, theta: Tensor, server: State) -> Tensor:
+        theta = super().finish(theta, server)
+        if not self.calibrate or not self.chosen(server):
+            return theta
+        theta = theta.clone()
+        w = self.fixed(theta)
+        outer = self.epsilon * torch.eye(w.shape[1], dtype=torch.float64, device=w.device)
+        sums = torch.zeros_like(w, dtype=torch.float64)
+        for z, y in self.client_features(theta, server):
+            u = normalize(z.double(), dim=1)
+            outer += u.T @ u
+            sums.index_add_(0, y, u)
+        w.copy_(torch.linalg.solve_ex(outer, sums.T).result.T)  # of a run that has failed not a number, no exception
+        return theta

@@ -1,0 +1,90 @@
+"""VHL: all clients also train on one set of virtual images, and align the features of real ones with theirs.
+
+Tang et al. 2022, "Virtual homogeneity learning: Defending against data heterogeneity in federated learning".
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from paperlib.data.surrogate import gaussian_surrogate, surrogate_batch
+from paperlib.methods.base import FedAvg, State
+from paperlib.methods.contrast import supervised_contrastive
+from paperlib.methods.ingredients import MASKED
+
+if TYPE_CHECKING:
+    from paperlib.federated.context import Batch, Context
+
+
+@dataclass(kw_only=True)
+class VHL(FedAvg):
+    """Loss: real CE + alpha virtual CE + lambda_a SupCon(real and virtual features) + lambda_n SupCon(virtual ones).
+
+    Virtual class c has an output of its own, but in the contrastive losses it is the same class as real class c; there,
+    among real ones, the virtual features stand still. They hold in the first align_epochs local epochs of a round.
+    The evaluated model knows the real classes only.
+
+    surrogate_classes: virtual classes V, as many as real ones by default; 0 is FedAvg. The images are those of FedGPS,
+        the Gaussian variant of the paper's; the authors' scripts take them from an untrained StyleGAN generator.
+        surrogate_images (per class; None: 50,000 in all), surrogate_batch (per step), surrogate_seed.
+    """
+
+    passes_loss_on = False
+    one_by_one = "draws virtual images in every step"
+    alpha: float = 1.0
+    lambda_a: float = 1.0
+    lambda_n: float = 0.1
+    align_epochs: int = 5
+    surrogate_classes: int | None = None
+    surrogate_images: int | None = None
+    surrogate_batch: int = 128
+    surrogate_seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("alpha", "lambda_a", "lambda_n", "align_epochs", "surrogate_classes", "surrogate_seed"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"{name} of VHL is {getattr(self, name)}, but must not be negative")
+        if self.surrogate_batch < 1:
+            raise ValueError(f"surrogate_batch of VHL is {self.surrogate_batch}, but must be at least 1")
+
+    def virtual_classes(self, classes: int) -> int:
+        """V, for C real classes."""
+        return classes if self.surrogate_classes is None else self.surrogate_classes
+
+    def outputs(self, classes: int) -> int:
+        return super().outputs(classes) + self.virtual_classes(classes)
+
+    def setup(self, context: "Context") -> FedAvg:
+        super().setup(context)
+        data = context.data
+        self.real, self.virtual = super().outputs(data.num_classes), self.virtual_classes(data.num_classes)
+        if self.virtual:
+            if not any(tensor.name == "classifier.bias" for tensor in self.net.tensors):
+                raise ValueError(f"VHL takes its virtual classes out by their biases, but {self.net.name} has none")
+            self.images = gaussian_surrogate(
+                data.shape, self.virtual, self.surrogate_images, self.surrogate_seed, data.train_images.device
+            )
+        return self
+
+    def loss(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+        if not self.virtual:
+            return super().loss(theta, batch, shared, own)
+        n, (x, y) = len(batch.x), surrogate_batch(self.images, self.surrogate_batch, batch.generator)
+        x = torch.cat([batch.x, x.to(theta.dtype)])
+        z = self.net.features(theta, x, buffers=batch.buffers, train=True, generator=batch.generator)
+        logits = self.net(theta, z, start="classifier")
+        loss = self.logit_loss(logits[:n], batch) + self.alpha * cross_entropy(logits[n:], y + self.real)
+        if batch.epoch >= self.align_epochs:
+            return loss
+        across = supervised_contrastive(torch.cat([z[:n], z[n:].detach()]), torch.cat([batch.y, y]))
+        return loss + self.lambda_a * across + self.lambda_n * supervised_contrastive(z[n:], y)
+
+    def finish(self, theta: Tensor, server: State) -> Tensor:
+        theta = super().finish(theta, server).clone()
+        if self.virtual:
+            self.net.split(theta)["classifier.bias"][self.real :] = MASKED
+        return theta

@@ -1,0 +1,135 @@
+"""CCVR: statistics of the clients' features, virtual features, the classifier fitted to them."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from paperlib.data.batches import normalise
+from paperlib.federated.simulator import sampled_clients
+from paperlib.federated.streams import torch_rng
+from paperlib.methods.classifiers import matrix_of, refit, with_matrix
+from paperlib.networks import build
+
+SKEWED = {"partition": "dirichlet", "alpha": 0.3}
+
+
+def random(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_refitting_is_torchs_sgd_on_a_linear_layer(bias):
+    z, y, start = random(1, 23, 5), torch.arange(23) % 3, random(2, 3, 6 if bias else 5)
+    options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
+    found = refit(start, z, y, torch.Generator().manual_seed(4), epochs=3, batch_size=8, **options)
+    layer = nn.Linear(5, 3, bias=bias, dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight.copy_(start[:, :5])
+        if bias:
+            layer.bias.copy_(start[:, 5])
+    sgd, order = torch.optim.SGD(layer.parameters(), **options), torch.Generator().manual_seed(4)
+    for _ in range(3):
+        for part in torch.randperm(23, generator=order).split(8):
+            sgd.zero_grad()
+            cross_entropy(layer(z[part]), y[part]).backward()
+            sgd.step()
+    expected = torch.cat([layer.weight, layer.bias[:, None]], 1) if bias else layer.weight
+    torch.testing.assert_close(found, expected.detach(), atol=1e-13, rtol=0)
+    assert (found - start).norm() > 0.1
+
+
+@pytest.mark.parametrize("model", ["cnn", "fedacd_cnn"])
+def test_classifier_is_taken_out_and_put_back(start, model):
+    """With a bias and without one."""
+    method, progress = start("fedavg", model="cnn", width=0.1)
+    if model == "fedacd_cnn":
+        net = build("fedacd_cnn", (1, 16, 16), 4, 0.1)
+        theta, x = net.initial(torch.Generator().manual_seed(1)).double(), torch.rand(3, 1, 16, 16).double()
+    else:
+        net, theta, x = method.net, progress.theta, torch.rand(3, 1, 8, 8).double()
+    matrix, z = random(3, *matrix_of(net, theta).shape), net.features(theta, x)
+    changed = with_matrix(net, theta, matrix)
+    expected = z @ matrix[:, : z.shape[1]].T + (matrix[:, -1] if matrix.shape[1] > z.shape[1] else 0)
+    torch.testing.assert_close(net(changed, x), expected, atol=1e-13, rtol=0)
+    assert torch.equal(matrix_of(net, changed), matrix) and torch.equal(net.features(changed, x), z)
+    assert matrix.shape[1] == z.shape[1] + (model == "cnn")
+
+
+def test_virtual_features_have_the_statistics_they_are_drawn_with(start):
+    method, _ = start("ccvr", {"m": 20_000})
+    root, mean = random(1, 2, 3, 3), random(2, 2, 3)
+    covariance = root @ root.mT
+    z, y = method.virtual_features(mean, covariance, torch.Generator().manual_seed(1))
+    assert torch.bincount(y).tolist() == [20_000, 20_000]
+    for c in range(2):
+        torch.testing.assert_close(z[y == c].mean(0), mean[c], atol=0.05, rtol=0)
+        torch.testing.assert_close(z[y == c].T.cov(), covariance[c], atol=0.2, rtol=0.05)
+
+
+def test_evaluated_classifier_is_the_global_one_refitted_to_those_draws(play):
+    method, progress, _ = play("ccvr", {"m": 10, "epochs": 2, "lr": 0.1}, sampled=4)
+    found = method.finish(progress.theta, progress.server)
+    _, mean, covariance = method.gaussians(progress.theta, progress.server)
+    generator = torch_rng(0, "virtual features")
+    z, y = method.virtual_features(mean, covariance, generator)
+    matrix = matrix_of(method.net, progress.theta)
+    options = {"epochs": 2, "batch_size": 8, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-5}
+    expected = with_matrix(method.net, progress.theta, refit(matrix, z, y, generator, **options))
+    assert torch.equal(found, expected)
+    assert (found - progress.theta).norm() > 0.01
+    assert torch.equal(found, method.finish(progress.theta, progress.server))
+
+
+def test_calibration_improves_a_skewed_classifier(play):
+    method, progress, _ = play("ccvr", {"lr": 0.1, "epochs": 5, "calibrate_on": "all"}, rounds=2, lr=0.02, **SKEWED)
+    data = method.context.data
+    x = normalise(data.test_images, data).double()
+    losses = [
+        cross_entropy(method.net(theta, x), data.test_labels).item()
+        for theta in (progress.theta, method.finish(progress.theta, progress.server))
+    ]
+    assert losses[1] < 0.8 * losses[0]
+
+
+def test_a_class_that_nobody_has_keeps_its_row(play):
+    method, progress, _ = play("ccvr", {"lr": 0.1}, rounds=1, partition="two_classes", clients=2, sampled=1)
+    (client,) = sampled_clients(method.context.experiment, 1)
+    before, after = (
+        matrix_of(method.net, theta) for theta in (progress.theta, method.finish(progress.theta, progress.server))
+    )
+    had = method.context.counts[client] > 0
+    assert torch.equal((before - after).abs().amax(1) > 0, had) and 0 < int(had.sum()) < 4
+
+
+def test_training_and_traffic_are_fedavgs(play):
+    _, changed, traffic = play("ccvr", model="cnn", width=0.1)
+    _, plain, expected = play("fedavg", model="cnn", width=0.1)
+    assert torch.equal(changed.theta, plain.theta) and traffic == expected
+
+
+def test_features_are_those_under_the_statistics_of_the_global_model(play):
+    """BatchNorm's statistics that the server averages are those that the model is evaluated with."""
+    method, progress, _ = play("ccvr", rounds=2, model="resnet18", width=1 / 16, batch_size=16)
+    assert torch.equal(progress.server["buffers"], progress.buffers)
+    data, cohort = method.context.data, sampled_clients(method.context.experiment, 2)
+    chosen = torch.cat([method.context.indices[client] for client in cohort])
+    x = normalise(data.train_images[chosen], data).double()
+    expected = method.net.features(progress.theta, x, buffers=progress.buffers)
+    parts = list(method.client_features(progress.theta, progress.server))
+    torch.testing.assert_close(torch.cat([z for z, _ in parts]), expected, atol=1e-12, rtol=0)
+    assert torch.equal(torch.cat([y for _, y in parts]), data.train_labels[chosen])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"m": 0}, "CCVR has m 0 and epochs 1, but needs at least 1 and 0"),
+        ({"epsilon": 0.0}, "epsilon of CCVR is 0.0, but must be above 0"),
+        ({"calibrate_on": "none"}, "calibrate_on of CCVR is 'none'; choose one of sampled, all"),
+    ],
+    ids=str,
+)
+def test_impossible_options_are_refused(start, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        start("ccvr", options)
