@@ -167,10 +167,11 @@ class Round:
     def start(self, client: int) -> Job:
         """What a client of the cohort has to do."""
         method, progress = self.method, self.progress
+        theta = method.send(progress.server, progress.theta, self.cohort.index(client))
         own = progress.clients.get(client)
         if own is None:
-            own = method.client_init(client, progress.theta)
-        return Job(method.context, method, self.number, client, progress.theta, progress.buffers, self.shared, own)
+            own = method.client_init(client, theta)
+        return Job(method.context, method, self.number, client, theta, progress.buffers, self.shared, own)
 
     def close(self, trained_clients: Iterable[Trained], local_models: list[LocalModel] | None = None) -> Row:
         """Aggregate the cohort's results, which come in its order, and move the run on; returns the bytes sent."""

@@ -67,6 +67,10 @@ class FedAvg:
         """What every sampled client receives beside theta; only tensors are sent and counted."""
         return {}
 
+    def send(self, server: State, theta: Tensor, position: int) -> Tensor:
+        """The model [P] that the client at a position (from 0) among the sampled ones receives."""
+        return theta
+
     def weights(self, cohort: list[int]) -> list[float]:
         """Aggregation weights p_k of the sampled clients, summing to one: uniform or by number of samples."""
         sizes = self.context.sizes[cohort].double()

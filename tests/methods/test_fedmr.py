@@ -60,6 +60,13 @@ def test_methods_that_change_local_training_go_along(play, other):
     assert (one.theta - plain.theta).norm() > 1e-6
 
 
+def test_clients_are_pulled_to_the_model_that_they_received(play):
+    single = {"local_epochs": 1, "batch_size": 100}
+    _, pulled, _ = play("fedprox", {"base": "fedmr", "mu": 5.0}, **single)
+    _, free, _ = play("fedmr", **single)
+    assert torch.equal(pulled.theta, free.theta)  # where they still are at their first step
+
+
 @pytest.mark.parametrize("option", [{"first_stage": -1}, {"permute": "channel"}])
 def test_impossible_options_are_refused(start, option):
     with pytest.raises(ValueError, match="of FedMR is .*, but must be"):

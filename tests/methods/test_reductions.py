@@ -34,7 +34,7 @@ NEUTRAL = [
 # What travels with these beside the model is checked with each of them.
 OTHER_NETWORK = {"fedgps", "fedgps_cf", "fedacd", "fedacd_base", "fedimpro", "fednh", "spherefed", "vhl"}
 OTHER_TRAFFIC = {
-    "scaffold", "fednova", "fedmr", "fedgps", "fedgps_cf", "fedacd", "fedimpro", "creff", "fednh", "nucfl",
+    "scaffold", "fednova", "fedgps", "fedgps_cf", "fedacd", "fedimpro", "creff", "fednh", "nucfl",
 }  # fmt: skip
 
 

@@ -352,8 +352,10 @@ def test_fedlesam_looks_back_along_the_last_global_update_where_all_take_part(pr
 def test_fedmr_recombination_changes_no_mean_and_keeps_every_layer(prepared, pool):
     method, progress = prepared("fedmr", sampled=4)
     for round in (1, 2, 3):
-        client = progress.theta, progress.buffers, method.broadcast(progress.server, progress.theta), {}
-        deltas = [train_client(method.context, method, round, k, *client).upload["delta"] for k in range(4)]
+        deltas = []
+        for k in range(4):
+            client = method.send(progress.server, progress.theta, k), progress.buffers, {}, {}
+            deltas.append(train_client(method.context, method, round, k, *client).upload["delta"])
         models = progress.server["models"] + torch.stack(deltas)
         play_round(method, progress, pool)
         dealt = progress.server["models"]
