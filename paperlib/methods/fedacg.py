@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.ingredients import pull
 
 if TYPE_CHECKING:
     from paperlib.federated.context import Batch
@@ -41,7 +42,7 @@ class FedACG(FedAvg):
 
     def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
         g = super().gradient(theta, batch, shared, own)
-        return g.add_(theta - batch.theta_global, alpha=self.beta)
+        return pull(g, theta, batch.theta_global, self.beta)
 
     def aggregate(
         self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]

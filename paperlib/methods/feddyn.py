@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from paperlib.methods.base import FedAvg, State, Upload
-from paperlib.methods.ingredients import clip_norm, summed
+from paperlib.methods.ingredients import clip_norm, pull, summed
 
 if TYPE_CHECKING:
     from paperlib.federated.context import Batch, Visit
@@ -48,7 +48,7 @@ class FedDyn(FedAvg):
 
     def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
         g = super().gradient(theta, batch, shared, own)
-        g.sub_(own["g"]).add_(theta - batch.theta_global, alpha=self.alpha)
+        pull(g.sub_(own["g"]), theta, batch.theta_global, self.alpha)
         if self.clip is not None:
             clip_norm(g, self.clip)
         return g

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from paperlib.methods.base import FedAvg, State
+from paperlib.methods.ingredients import pull
 
 if TYPE_CHECKING:
     from paperlib.federated.context import Batch
@@ -22,4 +23,4 @@ class FedProx(FedAvg):
 
     def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
         g = super().gradient(theta, batch, shared, own)
-        return g.add_(theta - batch.theta_global, alpha=self.mu)
+        return pull(g, theta, batch.theta_global, self.mu)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from paperlib.methods.base import FedAvg, State, Upload
-from paperlib.methods.ingredients import ascent, demand, summed, uncounted
+from paperlib.methods.ingredients import ascent, demand, pull, summed, uncounted
 
 if TYPE_CHECKING:
     from paperlib.federated.context import Batch, Visit
@@ -52,7 +52,7 @@ class FedSpeed(FedAvg):
         g = super().gradient(theta, batch, shared, own)
         beyond = theta + ascent(g.clone(), self.rho)
         g.mul_(1 - self.alpha).add_(super().gradient(beyond, uncounted(batch), shared, own), alpha=self.alpha)
-        return g.sub_(own["g"]).add_(theta - batch.theta_global, alpha=1 / self.lambda_)
+        return pull(g.sub_(own["g"]), theta, batch.theta_global, 1 / self.lambda_)
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)

@@ -35,6 +35,11 @@ def effective_steps(steps: int, momentum: float, pull: float = 0.0) -> float:
     return (steps - ramp) / (1 - momentum)
 
 
+def pull(g: Tensor, theta: Tensor, anchor: Tensor, strength: float) -> Tensor:
+    """g + strength (theta - anchor), [P], in place: with the gradient of strength/2 ||theta - anchor||^2 added."""
+    return g.add_(theta - anchor, alpha=strength)
+
+
 def clip_norm(g: Tensor, bound: float) -> Tensor:
     """g [P] scaled down to the norm ``bound`` if it is longer, in place."""
     return g.mul_((bound / (g.norm() + 1e-6)).clamp(max=1.0))
