@@ -5,19 +5,18 @@ McMahan et al. 2017, "Communication-efficient learning of deep networks from dec
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from paperlib.federated.context import Batch, Context, Optimizer, Visit
 from paperlib.networks.stacking import gradient
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context, Optimizer, Visit
 
 State = dict[str, Tensor]
 Upload = dict[str, Tensor]
+Uploads = Iterable[tuple[float, int, Upload]]  # (weight, client, upload) of every client that took part, once
 
 
 @dataclass(kw_only=True)
@@ -30,7 +29,7 @@ class FedAvg:
     receives beside theta) and uploads are dicts of tensors; what they hold is what the run stores and sends.
     """
 
-    context: "Context" = field(init=False, repr=False, compare=False)
+    context: Context = field(init=False, repr=False, compare=False)
     # Whether `loss` calls that of its base; where it does not, a base that changes `loss` would be lost.
     passes_loss_on: ClassVar[bool] = True
     # Why a step of several clients cannot be taken at once; empty where it can. A step that draws random numbers has a
@@ -43,7 +42,7 @@ class FedAvg:
     def __post_init__(self) -> None:
         """Where a method refuses impossible options, with a ValueError, before there is a run."""
 
-    def setup(self, context: "Context") -> "FedAvg":
+    def setup(self, context: Context) -> "FedAvg":
         """Bind the method to a run, and compute what stays fixed in it; raises ValueError for what does not fit it."""
         self.context = context
         self.net = context.net
@@ -80,38 +79,38 @@ class FedAvg:
 
     # -- client
 
-    def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
+    def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
         """Where a client starts, [P]; what it works out once from what it received goes into ``visit.notes``."""
         return theta
 
-    def begin_epoch(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> None:
+    def begin_epoch(self, theta: Tensor, shared: State, own: State, visit: Visit) -> None:
         """What a client works out anew before each local epoch, into ``visit.notes``."""
 
-    def logits(self, theta: Tensor, batch: "Batch") -> Tensor:
+    def logits(self, theta: Tensor, batch: Batch) -> Tensor:
         """The network in training mode on a batch, [B, C]."""
         x = batch.x if batch.hidden is None else batch.hidden
         return self.net(theta, x, start=batch.start, buffers=batch.buffers, train=True, generator=batch.generator)
 
-    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+    def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """The part of `loss` that depends on the logits [B, C] alone: mean cross-entropy, scalar in nats."""
         return cross_entropy(logits, batch.y)
 
-    def loss(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def loss(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         """What a client minimises, on a mini-batch; scalar in nats."""
         return self.logit_loss(self.logits(theta, batch), batch)
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         """Gradient of `loss` at theta, [P], in memory of its own."""
         return gradient(lambda theta: self.loss(theta, batch, shared, own), theta)
 
-    def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: "Optimizer") -> Tensor:
+    def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: Optimizer) -> Tensor:
         """Momentum SGD with weight decay (PyTorch's form); theta, g and the momentum buffer change in place."""
         if optimizer.weight_decay:
             g.add_(theta, alpha=optimizer.weight_decay)
         optimizer.buffer.mul_(optimizer.momentum).add_(g)
         return theta.add_(optimizer.buffer, alpha=-optimizer.lr)
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         """What a client sends after its local epochs, and its new state; ``visit.optimizer.steps`` counts its steps."""
         return {"delta": theta - theta_0}, own
 
@@ -125,9 +124,7 @@ class FedAvg:
         """Weight of an upload in the averages of this round, up to a common factor; 0 leaves the client out."""
         return p
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         """New global model [P] and server state; uploads yields (weight, client, upload) once, in client order."""
         mean, total = torch.zeros_like(theta), 0.0
         for p, _, upload in uploads:

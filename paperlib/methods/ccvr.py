@@ -4,17 +4,14 @@ Luo et al. 2021, "No fear of heterogeneity: Classifier calibration for federated
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from paperlib.federated.context import Context
 from paperlib.federated.streams import torch_rng
 from paperlib.methods.base import FedAvg, State
 from paperlib.methods.classifiers import Calibrated, matrix_of, refit, require_linear, with_matrix
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Context
 
 
 @dataclass(kw_only=True)
@@ -41,7 +38,7 @@ class CCVR(Calibrated):
         if self.epsilon <= 0:
             raise ValueError(f"epsilon of CCVR is {self.epsilon}, but must be above 0: a covariance may be singular")
 
-    def setup(self, context: "Context") -> FedAvg:
+    def setup(self, context: Context) -> FedAvg:
         super().setup(context)
         require_linear("CCVR", self.net)
         return self

@@ -1,20 +1,17 @@
 """The classifier by itself: taken out of a network and put back, refitted to features, or fixed on the unit sphere."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot, pad
 
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.federated.context import Batch, Context, Optimizer, Visit
+from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.ingredients import check_choices, outputs_of
 from paperlib.networks import Network
 from paperlib.networks.layers import Hyperspherical, orthonormal
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context, Optimizer, Visit
 
 
 def require_linear(name: str, net: Network) -> None:
@@ -87,7 +84,7 @@ class FixedClassifier(FedAvg):
         if len(several) > 1:
             raise ValueError(f"{' and '.join(several)} cannot be combined: both put a classifier of their own")
 
-    def setup(self, context: "Context") -> FedAvg:
+    def setup(self, context: Context) -> FedAvg:
         net, outputs = context.net, self.outputs(context.data.num_classes)
         if net.feature_size < outputs:
             raise ValueError(
@@ -105,12 +102,12 @@ class FixedClassifier(FedAvg):
         """The entries of a vector [P] that belong to W, a view [C, d]."""
         return self.net.split(vector)["classifier.weight"]
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         g = super().gradient(theta, batch, shared, own)
         self.fixed(g).zero_()
         return g
 
-    def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: "Optimizer") -> Tensor:
+    def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: Optimizer) -> Tensor:
         w = self.fixed(theta).clone()
         theta = super().local_step(theta, g, shared, own, optimizer)
         self.fixed(theta).copy_(w)  # weight decay has moved it
@@ -132,14 +129,12 @@ class Calibrated(FedAvg):
         super().__post_init__()
         check_choices(self, {"calibrate_on": ("sampled", "all")})
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         # A second time, because the hooks of the server do not see BatchNorm's statistics that every client sends.
         return upload | ({"buffers": visit.buffers} if self.net.buffer_size else {}), own
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         sampled = theta.new_zeros(self.context.experiment.clients)
         buffers, total = torch.zeros(self.net.buffer_size, dtype=theta.dtype, device=theta.device), 0.0
 

@@ -4,9 +4,8 @@ Shang et al. 2022, "Federated learning on heterogeneous and long-tailed data via
 features", Algorithm 1.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from numpy.random import Generator
@@ -14,13 +13,11 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from paperlib.data.batches import augmentation, draw_epoch, make_batch
+from paperlib.federated.context import Context, Visit
 from paperlib.federated.streams import rng, torch_rng
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.classifiers import extended, matrix_of, refit, require_linear, with_matrix
 from paperlib.networks.stacking import gradient
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Context, Visit
 
 EPSILON = 1e-6  # added to the product of two norms
 
@@ -50,7 +47,7 @@ class CReFF(FedAvg):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} of CReFF is {getattr(self, name)}, but must be at least {least}")
 
-    def setup(self, context: "Context") -> FedAvg:
+    def setup(self, context: Context) -> FedAvg:
         super().setup(context)
         require_linear("CReFF", self.net)
         return self
@@ -64,7 +61,7 @@ class CReFF(FedAvg):
     def broadcast(self, server: State, theta: Tensor) -> State:
         return super().broadcast(server, theta) | {"phi": server["phi"]}
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         phi = shared["phi"]
         stream = rng(self.context.experiment.seed, "draws per class", visit.round, visit.client)
@@ -74,7 +71,7 @@ class CReFF(FedAvg):
             g.copy_(self.client_gradient(phi, c, visit, stream))
         return upload | {"classes": classes, "gradients": gradients}, own
 
-    def client_gradient(self, phi: Tensor, c: int, visit: "Visit", stream: Generator) -> Tensor:
+    def client_gradient(self, phi: Tensor, c: int, visit: Visit, stream: Generator) -> Tensor:
         """Gradient [C, w] in phi [C, w] on draws of the client's images of class c, under the model it received."""
         data, how = self.context.data, augmentation(self.context.experiment.augment)
         own = self.context.indices[visit.client]
@@ -85,9 +82,7 @@ class CReFF(FedAvg):
             z = self.net.features(visit.theta_global, x.to(phi.dtype), buffers=visit.buffers_global)
         return class_gradients(phi, z[None], y[:1])[0]
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         phi, features = server["phi"], server["features"].clone()
         sums = phi.new_zeros(len(features), *phi.shape)
         counts = phi.new_zeros(len(features), 1, 1)

@@ -4,18 +4,15 @@ Kim et al. 2024, "Adaptive federated learning with auto-tuned clients", Algorith
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from paperlib.federated.context import Batch, Context, Optimizer, Visit
 from paperlib.methods.base import FedAvg, State
 from paperlib.methods.fednova import FedNova
 from paperlib.methods.ingredients import clip_norm, demand, refuse_beside, uncounted
 from paperlib.methods.scaffold import Scaffold
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context, Optimizer, Visit
 
 
 @dataclass(kw_only=True)
@@ -43,19 +40,19 @@ class DeltaSGD(FedAvg):
         if self.same_batch and type(self).gradient is not DeltaSGD.gradient:
             raise ValueError("DeltaSGD with same_batch must be around the other method, whose gradient it takes twice")
 
-    def setup(self, context: "Context") -> FedAvg:
+    def setup(self, context: Context) -> FedAvg:
         e = context.experiment
         if e.momentum or e.momentum_buffer != "reset":
             raise ValueError(f"momentum is {e.momentum}, {e.momentum_buffer}, but Delta-SGD needs 0, reset")
         return super().setup(context)
 
-    def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
+    def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
         start = super().begin(theta, shared, own, visit)
         # Without momentum, its buffer is free: g_{j-1}, then eta_{j-1}, sqrt(1 + delta theta_{j-1}), ||w_j - w_{j-1}||.
         visit.optimizer.buffer = torch.cat([torch.zeros_like(theta), theta.new_tensor([self.eta_0, 1.0, 0.0])])
         return start
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         g = super().gradient(theta, batch, shared, own)
         if self.same_batch:
             optimizer, bound = batch.optimizer, self.context.experiment.clip
@@ -67,7 +64,7 @@ class DeltaSGD(FedAvg):
             optimizer.buffer = torch.cat([again.add_(before, alpha=optimizer.weight_decay), rate, rest])
         return g
 
-    def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: "Optimizer") -> Tensor:
+    def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: Optimizer) -> Tensor:
         if optimizer.weight_decay:
             g.add_(theta, alpha=optimizer.weight_decay)
         last, rate, growth, moved = optimizer.buffer.split([len(theta), 1, 1, 1])

@@ -6,18 +6,15 @@ sections 3 and 4, Eq. 6 to 11.
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, softmax
 
+from paperlib.federated.context import Batch, Context, Visit
 from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.ingredients import MASKED, outputs_of
 from paperlib.methods.mixup import Mixup
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context, Visit
 
 EPSILON = 1e-8  # entries of P are at least this before a logarithm
 SLACK = 1e-5  # 1 - tau of the template Q (section 4.1)
@@ -55,14 +52,14 @@ class FedACD(Mixup):
         if self.kl_reduction not in ("mean", "sum"):
             raise ValueError(f"kl_reduction of FedACD is {self.kl_reduction!r}; choose mean or sum")
 
-    def setup(self, context: "Context") -> FedAvg:
+    def setup(self, context: Context) -> FedAvg:
         super().setup(context)
         if self.outputs(1) != 1:
             raise ValueError("FedACD needs one output per class; FedGPS and VHL have more, unless without surrogates")
         self.running = self.p_source == "running" and (self.adjust or self.score)
         return self
 
-    def begin_epoch(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> None:
+    def begin_epoch(self, theta: Tensor, shared: State, own: State, visit: Visit) -> None:
         super().begin_epoch(theta, shared, own, visit)
         if self.adjust:
             visit.notes["A"] = shift_matrix(self.matrix(theta, visit), visit.counts, self.delta_miss).to(theta.dtype)
@@ -71,14 +68,14 @@ class FedACD(Mixup):
             visit.notes["sums"] = torch.zeros(classes, classes, dtype=torch.float64, device=theta.device)
             visit.notes["weights"] = torch.zeros(classes, dtype=torch.float64, device=theta.device)
 
-    def matrix(self, theta: Tensor, visit: "Visit") -> Tensor:
+    def matrix(self, theta: Tensor, visit: Visit) -> Tensor:
         """P of the client as it is now, float64 [C, C]."""
         if "sums" in visit.notes:
             # clamped to what divides nothing but zero: the weights of a class may all be a tiny rho
             return visit.notes["sums"] / visit.notes["weights"].clamp(min=torch.finfo(torch.float64).tiny)[:, None]
         return label_matrix(self.context, theta, visit)
 
-    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+    def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """L1 + lambda L2 (Eq. 7 to 9); of a mixed image both labels are true ones.
 
         L2 is the base's loss of shifted logits, which is the cross-entropy unless FedACD is wrapped around a method.
@@ -99,11 +96,11 @@ class FedACD(Mixup):
                 batch.notes["weights"].add_(torch.bincount(y, minlength=len(batch.counts)), alpha=rho)
         return loss + flatness_loss(logits, batch.y, batch.partner) if self.flatten else loss
 
-    def shifted(self, logits: Tensor, y: Tensor, batch: "Batch") -> Tensor:
+    def shifted(self, logits: Tensor, y: Tensor, batch: Batch) -> Tensor:
         """The logits whose cross-entropy is L2 (Eq. 8), [B, C]."""
         return logits + batch.notes["A"][y] if self.adjust else logits
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         if self.score:
             kl = template_divergence(self.matrix(theta, visit), visit.counts, self.kl_reduction)
@@ -122,7 +119,7 @@ class FedACDBase(FedACD):
     score: bool = False
 
 
-def label_matrix(context: "Context", theta: Tensor, visit: "Visit") -> Tensor:
+def label_matrix(context: Context, theta: Tensor, visit: Visit) -> Tensor:
     """P_ij, the mean softmax output for class j on the client's own images of class i; float64 [C, C].
 
     The images are not augmented, the network is in evaluation mode. Rows of classes the client does not have are zero.

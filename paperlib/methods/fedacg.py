@@ -3,18 +3,14 @@
 Kim, Kim and Han 2024, "Communication-efficient federated learning with accelerated client gradient".
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.federated.context import Batch
+from paperlib.methods.base import FedAvg, State, Uploads
 from paperlib.methods.ingredients import pull
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch
 
 
 @dataclass(kw_only=True)
@@ -40,13 +36,11 @@ class FedACG(FedAvg):
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"m": torch.zeros_like(theta)}
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         g = super().gradient(theta, batch, shared, own)
         return pull(g, theta, batch.theta_global, self.beta)
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, uploads)
         step = self.lambda_ * server["m"]
         m = step + (new - theta)

@@ -3,13 +3,12 @@
 Reddi et al. 2021, "Adaptive federated optimization", Algorithm 2.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.base import FedAvg, State, Uploads
 from paperlib.methods.fedacg import FedACG
 from paperlib.methods.ingredients import demand, refuse_beside
 
@@ -41,9 +40,7 @@ class FedAdam(FedAvg):
         v_0 = self.tau**2 if self.v_0 is None else self.v_0
         return super().server_init(theta) | {"m": torch.zeros_like(theta), "v": torch.full_like(theta, v_0)}
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, uploads)
         mean = new - theta
         m = torch.lerp(mean, server["m"], self.beta_1)

@@ -5,15 +5,12 @@ Caldarola, Caputo and Ciccone 2022, "Improving generalization in federated learn
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from paperlib.federated.context import Batch
 from paperlib.methods.base import FedAvg, State
 from paperlib.methods.ingredients import ascent, demand, uncounted
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch
 
 
 @dataclass(kw_only=True)
@@ -33,7 +30,7 @@ class FedASAM(FedAvg):
         for option in ("rho", "eta"):
             demand(self, option, getattr(self, option) >= 0, "at least 0")
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         perturbed = theta + self.perturbation(theta, super().gradient(theta, batch, shared, own))
         return super().gradient(perturbed, uncounted(batch), shared, own)
 

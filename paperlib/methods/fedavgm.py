@@ -3,13 +3,12 @@
 Hsu, Qi and Brown 2019, "Measuring the effects of non-identical data distribution for federated visual classification".
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.base import FedAvg, State, Uploads
 from paperlib.methods.ingredients import demand, extrapolated
 
 
@@ -32,9 +31,7 @@ class FedAvgM(FedAvg):
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"v": torch.zeros_like(theta)}
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, uploads)
         v = self.beta * server["v"] + (new - theta)
         new = new + self.beta * (v if self.nesterov else server["v"])

@@ -5,14 +5,11 @@ Shi et al. 2023, "Towards understanding and mitigating dimensional collapse in h
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from paperlib.federated.context import Batch, Context
 from paperlib.methods.base import FedAvg, State
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context
 
 
 @dataclass(kw_only=True)
@@ -25,13 +22,13 @@ class FedDecorr(FedAvg):
     beta: float = 0.1
     features: str | Mapping[str, str] = "classifier"
 
-    def setup(self, context: "Context") -> FedAvg:
+    def setup(self, context: Context) -> FedAvg:
         super().setup(context)
         stage = self.features if isinstance(self.features, str) else self.features.get(self.net.name, "classifier")
         self.stage = self.net.index(stage)
         return self
 
-    def loss(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def loss(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         features = self.net(
             theta, batch.x, stop=self.stage, buffers=batch.buffers, train=True, generator=batch.generator
         )

@@ -3,18 +3,14 @@
 Acar et al. 2021, "Federated learning based on dynamic regularization", Algorithm 1.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.federated.context import Batch, Visit
+from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.ingredients import clip_norm, pull, summed
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Visit
 
 
 @dataclass(kw_only=True)
@@ -46,20 +42,18 @@ class FedDyn(FedAvg):
     def client_init(self, client: int, theta: Tensor) -> State:
         return super().client_init(client, theta) | {"g": torch.zeros_like(theta)}
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         g = super().gradient(theta, batch, shared, own)
         pull(g.sub_(own["g"]), theta, batch.theta_global, self.alpha)
         if self.clip is not None:
             clip_norm(g, self.clip)
         return g
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         return upload, own | {"g": own["g"] - self.alpha * upload["delta"]}
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         e = self.context.experiment
         total = torch.zeros_like(theta)
         mean, server = super().aggregate(server, theta, summed(uploads, "delta", total))

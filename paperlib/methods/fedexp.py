@@ -3,13 +3,13 @@
 Jhunjhunwala, Wang and Joshi 2023, "FedExP: Speeding up federated averaging via extrapolation", Algorithm 1.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.fedacg import FedACG
 from paperlib.methods.fedadam import FedAdam
 from paperlib.methods.fedavgm import FedAvgM
@@ -37,9 +37,7 @@ class FedExP(FedAvg):
         state = super().server_init(theta) | {"eta_g": theta.new_ones(()), "epsilon": theta.new_tensor(self.epsilon)}
         return state | {"before": theta} if self.average else state
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         squares, total = theta.new_zeros(()), 0.0
 
         def noted() -> Iterator[tuple[float, int, Upload]]:

@@ -5,9 +5,9 @@
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,13 +15,11 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.data.batches import normalise
 from paperlib.data.surrogate import Surrogate, gaussian_surrogate, latent_surrogate, surrogate_batch
+from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.streams import torch_rng
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.contrast import mmd, sliced_wasserstein, supervised_contrastive
 from paperlib.methods.ingredients import PASS, clip_norm, use_preset
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context, Visit
 
 PRESETS: dict[str, dict[str, Any]] = {
     "authors": {
@@ -103,7 +101,7 @@ class FedGPS(FedAvg):
     def outputs(self, classes: int) -> int:
         return super().outputs(classes) * (1 if self.surrogate == "none" else 2)
 
-    def setup(self, context: "Context") -> FedAvg:
+    def setup(self, context: Context) -> FedAvg:
         super().setup(context)
         if context.experiment.weighting != "uniform":
             raise ValueError("FedGPS takes a client's own update out of a plain mean: weighting must be uniform")
@@ -125,7 +123,7 @@ class FedGPS(FedAvg):
         sent = ("mean", "participants", "prototypes")
         return super().broadcast(server, theta) | {name: server[name] for name in sent if name in server}
 
-    def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
+    def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
         start = super().begin(theta, shared, own, visit)
         v = self.others(theta, shared, own)
         if v is not None and self.lambda_g and not (self.require_history and "seen" not in own):
@@ -152,14 +150,14 @@ class FedGPS(FedAvg):
         assert self.path_sign is not None
         return v * (self.lambda_g * self.path_sign / norm)
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         shift = batch.notes.get("shift")
         g = super().gradient(theta if shift is None else theta + shift, batch, shared, own)
         return clip_norm(g, self.clip) if self.clip else g
 
     # -- the goal: alignment with the surrogate distribution
 
-    def loss(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def loss(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         if self.surrogate == "none":
             return super().loss(theta, batch, shared, own)
         z, z_s, y_s = self.encode(theta, batch)
@@ -172,7 +170,7 @@ class FedGPS(FedAvg):
             loss = loss + self.lambda_2 * self.stage_2(z_s, shared["prototypes"][y_s], batch)
         return loss
 
-    def encode(self, theta: Tensor, batch: "Batch") -> tuple[Tensor, Tensor, Tensor]:
+    def encode(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Real features [B, d], surrogate features [B_s, d] and labels [B_s] of a fresh surrogate batch."""
         options: dict[str, Any] = {"stop": "classifier", "train": True, "generator": batch.generator}
         if self.images is None:
@@ -191,7 +189,7 @@ class FedGPS(FedAvg):
             self.note_features(z_s.detach(), y_s, batch)
         return z, z_s, y_s
 
-    def stage_1(self, z: Tensor, z_s: Tensor, y_s: Tensor, batch: "Batch") -> Tensor:
+    def stage_1(self, z: Tensor, z_s: Tensor, y_s: Tensor, batch: Batch) -> Tensor:
         """d(P_k, P_k^s), real against surrogate features; scalar."""
         if self.distance == "w1":
             return sliced_wasserstein(z, z_s, batch.generator)
@@ -201,7 +199,7 @@ class FedGPS(FedAvg):
         together = supervised_contrastive(torch.cat([z, z_s.detach()]), y)
         return together + OWN_WEIGHT * supervised_contrastive(z_s, y_s)
 
-    def stage_2(self, z_s: Tensor, prototypes: Tensor, batch: "Batch") -> Tensor:
+    def stage_2(self, z_s: Tensor, prototypes: Tensor, batch: Batch) -> Tensor:
         """d(P^s, P_k^s), surrogate features [B_s, d] against the global prototypes of their classes; scalar."""
         known = torch.isfinite(prototypes).all(1)
         z_s, prototypes = z_s[known], prototypes[known]
@@ -213,7 +211,7 @@ class FedGPS(FedAvg):
 
     # -- prototypes
 
-    def note_features(self, z_s: Tensor, y_s: Tensor, visit: "Visit") -> None:
+    def note_features(self, z_s: Tensor, y_s: Tensor, visit: Visit) -> None:
         """Add features [B_s, d] to the client's sums per class."""
         if "sums" not in visit.notes:
             visit.notes["sums"] = z_s.new_zeros(self.classes, z_s.shape[1])
@@ -221,7 +219,7 @@ class FedGPS(FedAvg):
         visit.notes["sums"].index_add_(0, y_s, z_s)
         visit.notes["counts"].add_(torch.bincount(y_s, minlength=self.classes))
 
-    def note_fixed_features(self, theta: Tensor, visit: "Visit") -> None:
+    def note_fixed_features(self, theta: Tensor, visit: Visit) -> None:
         """The same for the first images of every class, in evaluation mode at theta [P]."""
         assert self.images is not None
         for c in range(self.classes):
@@ -246,7 +244,7 @@ class FedGPS(FedAvg):
 
     # -- end of a round
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         if self.images is not None:
             if self.prototypes == "fixed":
@@ -258,7 +256,7 @@ class FedGPS(FedAvg):
                     upload["counts"] = counts
         return upload, own | self.remembered(upload["delta"], theta, visit)
 
-    def remembered(self, delta: Tensor, theta: Tensor, visit: "Visit") -> State:
+    def remembered(self, delta: Tensor, theta: Tensor, visit: Visit) -> State:
         """What a client must keep for its next round."""
         seen = {"seen": torch.ones((), dtype=torch.bool)} if self.require_history else {}
         return {"delta": delta} | seen
@@ -271,9 +269,7 @@ class FedGPS(FedAvg):
         """A client whose update is not finite is left out."""
         return super().weight(p, upload) if torch.isfinite(upload["delta"]).all() else 0.0
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         mean, participants = torch.zeros_like(theta), 0
         sums: Tensor | None = None
         counts = torch.zeros(self.classes, dtype=theta.dtype, device=theta.device)
@@ -318,7 +314,7 @@ class FedGPSCF(FedGPS):
         difference = (theta - own["downloaded"]) / self.eta_g
         return without_own(difference, shared["participants"], own.get("delta"))
 
-    def remembered(self, delta: Tensor, theta: Tensor, visit: "Visit") -> State:
+    def remembered(self, delta: Tensor, theta: Tensor, visit: Visit) -> State:
         return super().remembered(delta, theta, visit) | {"downloaded": visit.theta_global}
 
 

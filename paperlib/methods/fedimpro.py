@@ -3,20 +3,18 @@
 "FedImpro: Measuring and improving client update in federated learning", ICLR 2024, Algorithm 1, Eq. 5 to 7.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
+from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.streams import torch_rng
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.ingredients import use_preset
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context, Visit
 
 PRESETS: dict[str, dict[str, Any]] = {
     "authors": {"schedule": "ramp", "joint_bn": True, "beta_m": "authors", "n_fake": "authors", "s_max": 0.1},
@@ -87,7 +85,7 @@ class FedImpro(FedAvg):
             if not (value is None or isinstance(value, str) or value >= 0):
                 raise ValueError(f"{name} of FedImpro is {value}, but must not be negative")
 
-    def setup(self, context: "Context") -> FedAvg:
+    def setup(self, context: Context) -> FedAvg:
         super().setup(context)
         data, e = context.data, context.experiment
         self.classes = data.num_classes
@@ -117,11 +115,11 @@ class FedImpro(FedAvg):
     def broadcast(self, server: State, theta: Tensor) -> State:
         return super().broadcast(server, theta) | {name: server[name] for name in ("mu", "s") if name in server}
 
-    def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
+    def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
         visit.notes |= {name: shared[name] for name in ("mu", "s") if name in shared}
         return super().begin(theta, shared, own, visit)
 
-    def draw(self, batch: "Batch") -> tuple[Tensor, Tensor]:
+    def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Features [n, D] from the client's Gaussians as they are now, and their labels [n], all classes in turn."""
         y = torch.arange(self.drawn, device=batch.y.device) % self.classes
         s = batch.notes["s"].sqrt() if self.spread == "var" else batch.notes["s"]
@@ -145,7 +143,7 @@ class FedImpro(FedAvg):
 
     # -- the local step
 
-    def loss(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def loss(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         if self.drawn == 0:
             return super().loss(theta, batch, shared, own)
         h_fake, y_fake = self.draw(batch)
@@ -172,7 +170,7 @@ class FedImpro(FedAvg):
 
     # -- end of a round
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         if self.drawn:
             for name in ("mu", "s"):
@@ -184,9 +182,7 @@ class FedImpro(FedAvg):
                 upload["counts"] = visit.counts
         return upload, own
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         if self.drawn == 0:
             return super().aggregate(server, theta, uploads)
         mu, s, clients = server["mu"], server["s"], 0

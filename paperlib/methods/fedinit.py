@@ -5,16 +5,13 @@ initialization", Algorithm 1.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from paperlib.federated.context import Visit
 from paperlib.federated.streams import torch_rng
 from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.ingredients import demand
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Visit
 
 
 @dataclass(kw_only=True)
@@ -44,10 +41,10 @@ class FedInit(FedAvg):
             last = self.net.initial(torch_rng(seed, "initial parameters")).to(theta)  # what the run started from
         return super().client_init(client, theta) | {"last": last}
 
-    def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
+    def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
         return super().begin(theta, shared, own, visit) + self.beta * (theta - own["last"])
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         if self.average == "models":
             upload = upload | {"delta": upload["delta"] + (theta_0 - visit.theta_global)}

@@ -4,16 +4,13 @@ Zhang et al. 2022, "Federated learning with label distribution skew via logits c
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from paperlib.federated.context import Batch
 from paperlib.methods.base import FedAvg
 from paperlib.methods.ingredients import MASKED, adjust_logits, mean_of
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch
 
 
 @dataclass(kw_only=True)
@@ -27,7 +24,7 @@ class FedLC(FedAvg):
     tau: float = 1.0
     exclude_true: bool = False
 
-    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+    def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         calibrated = adjust_logits(logits, batch.counts, lambda n: -self.tau * n**-0.25)
         if not self.exclude_true:
             return super().logit_loss(calibrated, batch)

@@ -5,15 +5,12 @@ sharpness-aware minimization", Algorithm 1.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from paperlib.federated.context import Batch, Visit
 from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.ingredients import ascent, demand
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Visit
 
 
 @dataclass(kw_only=True)
@@ -33,13 +30,13 @@ class FedLESAM(FedAvg):
     def client_init(self, client: int, theta: Tensor) -> State:
         return super().client_init(client, theta) | {"old": theta}
 
-    def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
+    def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
         visit.notes["ascent"] = ascent(own["old"] - theta, self.rho)
         return super().begin(theta, shared, own, visit)
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         return super().gradient(theta + batch.notes["ascent"], batch, shared, own)
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         return upload, own | {"old": visit.theta_global}

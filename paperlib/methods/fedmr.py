@@ -3,21 +3,18 @@
 Hu et al. 2024, "Is aggregation the only choice? Federated learning via layer-wise model recombination", Algorithm 1.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import torch
 from numpy.random import Generator
 from torch import Tensor
 
+from paperlib.federated.context import Context
 from paperlib.federated.streams import rng
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.ingredients import demand
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Context
 
 TAKEN = ("send", "begin", "weights", "weight", "aggregate", "finish")  # hooks that others must leave alone
 
@@ -45,7 +42,7 @@ class FedMR(FedAvg):
             if kind not in (FedMR, FedAvg) and not vars(kind).keys().isdisjoint(TAKEN):
                 raise ValueError(f"FedMR cannot be combined with {kind.__name__}: it has several global models")
 
-    def setup(self, context: "Context") -> FedAvg:
+    def setup(self, context: Context) -> FedAvg:
         if context.experiment.weighting != "uniform":
             raise ValueError(f"weighting is {context.experiment.weighting!r}, but FedMR needs uniform weights")
         return super().setup(context)
@@ -57,9 +54,7 @@ class FedMR(FedAvg):
     def send(self, server: State, theta: Tensor, position: int) -> Tensor:
         return server["models"][position]
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         models, round = server["models"].clone(), int(server["rounds"]) + 1
 
         def noted() -> Iterator[tuple[float, int, Upload]]:

@@ -3,22 +3,18 @@
 Dai et al. 2023, "Tackling data heterogeneity in federated learning with class prototypes", Algorithm 1.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from paperlib.methods.base import State, Upload
+from paperlib.federated.context import Visit
+from paperlib.methods.base import State, Upload, Uploads
 from paperlib.methods.classifiers import FixedClassifier
 from paperlib.methods.ingredients import outputs_of, summed
 from paperlib.networks import Network
 from paperlib.networks.layers import Hyperspherical
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Visit
 
 
 @dataclass(kw_only=True)
@@ -45,7 +41,7 @@ class FedNH(FixedClassifier):
         s = self.s if self.s is not None else (20.0 if "resnet" in net.name else 1.0)
         return Hyperspherical(net.feature_size, outputs, s, self.learn_s)
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         sums = torch.zeros_like(self.fixed(theta))
         chosen = self.context.indices[visit.client]
@@ -55,9 +51,7 @@ class FedNH(FixedClassifier):
         sums[: len(visit.counts)] *= visit.counts[:, None].to(sums)
         return upload | {"class means": sums}, own
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         old = self.fixed(theta)
         total = torch.zeros_like(old)
         new, server = super().aggregate(server, theta, summed(uploads, "class means", total))

@@ -3,19 +3,16 @@
 Wang et al. 2020, "Tackling the objective inconsistency problem in heterogeneous federated optimization", Eq. 5.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.federated.context import Context, Visit
+from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.feddyn import FedDyn
 from paperlib.methods.fedprox import FedProx
 from paperlib.methods.ingredients import effective_steps, extrapolated, refuse_beside
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Context, Visit
 
 
 @dataclass(kw_only=True)
@@ -32,12 +29,12 @@ class FedNova(FedAvg):
         super().__post_init__()
         refuse_beside(self, "FedNova", (FedDyn,), "the server's h adds up updates as if all took equally many steps")
 
-    def setup(self, context: "Context") -> FedAvg:
+    def setup(self, context: Context) -> FedAvg:
         if context.experiment.momentum_buffer != "reset":
             raise ValueError("FedNova counts steps from an empty momentum buffer, but momentum_buffer is not reset")
         return super().setup(context)
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         optimizer = visit.optimizer
         pull = optimizer.lr * self.mu if isinstance(self, FedProx) else 0.0
@@ -47,9 +44,7 @@ class FedNova(FedAvg):
     def weight(self, p: float, upload: Upload) -> float:
         return super().weight(p, upload) / steps_of(upload)
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         weights = total = steps = 0.0
 
         def noted() -> Iterator[tuple[float, int, Upload]]:

@@ -4,16 +4,13 @@ Lee et al. 2022, "Preservation of the global knowledge by not-true distillation 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from paperlib.federated.context import Batch
 from paperlib.methods.base import FedAvg
 from paperlib.methods.ingredients import softened_kl, teacher_logits
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch
 
 
 @dataclass(kw_only=True)
@@ -31,7 +28,7 @@ class FedNTD(FedAvg):
         if self.tau <= 0:
             raise ValueError(f"tau of FedNTD is {self.tau}, but a temperature must be above 0")
 
-    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+    def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         teacher, student = (not_true(z, batch.y) for z in (teacher_logits(self.net, batch), logits))
         distillation = self.tau**2 * softened_kl(teacher, student, self.tau, batch.rows)
         return super().logit_loss(logits, batch) + self.beta * distillation

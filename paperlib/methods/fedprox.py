@@ -4,15 +4,12 @@ Li et al. 2020, "Federated optimization in heterogeneous networks", Algorithm 2.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from paperlib.federated.context import Batch
 from paperlib.methods.base import FedAvg, State
 from paperlib.methods.ingredients import pull
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch
 
 
 @dataclass(kw_only=True)
@@ -21,6 +18,6 @@ class FedProx(FedAvg):
 
     mu: float = 0.1
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         g = super().gradient(theta, batch, shared, own)
         return pull(g, theta, batch.theta_global, self.mu)

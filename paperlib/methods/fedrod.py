@@ -4,19 +4,16 @@ Chen and Chao 2022, "On bridging generic and personalized federated learning for
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from paperlib.federated.context import Batch, Visit
 from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.classifiers import extended
 from paperlib.methods.ingredients import adjust_logits
 from paperlib.networks.stacking import gradient
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Visit
 
 
 @dataclass(kw_only=True)
@@ -38,20 +35,20 @@ class FedROD(FedAvg):
             own["H"] = weight.new_zeros(weight.shape[0], weight.shape[1] + 1)
         return own
 
-    def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
+    def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
         if self.personal:
             visit.notes |= {"H": own["H"].clone(), "momentum of H": torch.zeros_like(own["H"])}
         return super().begin(theta, shared, own, visit)
 
-    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+    def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return super().logit_loss(adjust_logits(logits, batch.counts, lambda n: self.gamma * n.log()), batch)
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         if self.personal:
             self.personal_step(theta, batch)
         return super().gradient(theta, batch, shared, own)
 
-    def personal_step(self, theta: Tensor, batch: "Batch") -> None:
+    def personal_step(self, theta: Tensor, batch: Batch) -> None:
         """A local step of H, in place; the network at theta [P] is in training mode, without dropout."""
         z = self.net(theta, batch.x, stop="classifier", buffers=batch.buffers.clone(), train=True)
         f = self.net(theta, z, start="classifier")
@@ -67,6 +64,6 @@ class FedROD(FedAvg):
         optimizer = replace(batch.optimizer, buffer=batch.notes["momentum of H"])
         FedAvg.local_step(self, h, gradient(loss, h), {}, {}, optimizer)
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         return upload, own | ({"H": visit.notes["H"]} if self.personal else {})

@@ -4,17 +4,14 @@ Lee et al. 2024, "FedSOL: Stabilized orthogonal learning with proximal restricti
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from paperlib.federated.context import Batch
 from paperlib.methods.base import FedAvg, State
 from paperlib.methods.ingredients import ascent, softened_kl, teacher_logits, uncounted
 from paperlib.networks.stacking import gradient
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch
 
 
 @dataclass(kw_only=True)
@@ -33,11 +30,11 @@ class FedSOL(FedAvg):
         if self.tau <= 0:
             raise ValueError(f"tau of FedSOL is {self.tau}, but a temperature must be above 0")
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         perturbed = theta + self.perturbation(theta, batch)
         return super().gradient(perturbed, uncounted(batch), shared, own)
 
-    def perturbation(self, theta: Tensor, batch: "Batch") -> Tensor:
+    def perturbation(self, theta: Tensor, batch: Batch) -> Tensor:
         """What is added to theta before the gradient is taken, [P]; zero where the client still is at w^t."""
         teacher = teacher_logits(self.net, batch)
         g = gradient(lambda point: softened_kl(teacher, self.logits(point, batch), self.tau, batch.rows), theta)

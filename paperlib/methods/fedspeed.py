@@ -3,18 +3,14 @@
 Sun et al. 2023, "FedSpeed: Larger local interval, less communication round, and higher generalization accuracy".
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.federated.context import Batch, Visit
+from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.ingredients import ascent, demand, pull, summed, uncounted
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Visit
 
 
 @dataclass(kw_only=True)
@@ -48,22 +44,20 @@ class FedSpeed(FedAvg):
     def client_init(self, client: int, theta: Tensor) -> State:
         return super().client_init(client, theta) | {"g": torch.zeros_like(theta)}
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         g = super().gradient(theta, batch, shared, own)
         beyond = theta + ascent(g.clone(), self.rho)
         g.mul_(1 - self.alpha).add_(super().gradient(beyond, uncounted(batch), shared, own), alpha=self.alpha)
         return pull(g.sub_(own["g"]), theta, batch.theta_global, 1 / self.lambda_)
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         g = own["g"] - (theta - visit.theta_global) / self.lambda_
         if self.correction == "sampled":
             upload = upload | {"delta": upload["delta"] - self.lambda_ * g}
         return upload, own | {"g": g}
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         total = torch.zeros_like(theta)
         new, server = super().aggregate(server, theta, summed(uploads, "delta", total))
         if self.correction == "sampled":

@@ -3,18 +3,14 @@
 Jhunjhunwala et al. 2022, "FedVARP: Tackling the variance due to partial client participation in federated learning".
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.federated.context import Context, Visit
+from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.ingredients import summed
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Context, Visit
 
 
 @dataclass(kw_only=True)
@@ -27,7 +23,7 @@ class FedVARP(FedAvg):
 
     sends_update = False
 
-    def setup(self, context: "Context") -> FedAvg:
+    def setup(self, context: Context) -> FedAvg:
         if context.experiment.weighting != "uniform":
             raise ValueError(f"weighting is {context.experiment.weighting!r}, but FedVARP needs uniform weights")
         return super().setup(context)
@@ -38,14 +34,12 @@ class FedVARP(FedAvg):
     def client_init(self, client: int, theta: Tensor) -> State:
         return super().client_init(client, theta) | {"y": torch.zeros_like(theta)}
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         delta = upload["delta"]
         return upload | {"delta": delta - own["y"]}, own | {"y": delta}
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         y, change = server["y"], torch.zeros_like(theta)
         new, server = super().aggregate(server, theta, summed(uploads, "delta", change))
         return new + y, server | {"y": y + change / self.context.experiment.clients}

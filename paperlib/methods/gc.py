@@ -3,16 +3,12 @@
 Seo et al. 2025, "GC-Fed: Gradient Centralized Federated Learning with Partial Client Participation", Algorithm 1.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from paperlib.methods.base import FedAvg, State, Upload
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context
+from paperlib.federated.context import Batch, Context
+from paperlib.methods.base import FedAvg, State, Uploads
 
 # Table 8: one mean per ... -> the dimensions of a convolution weight [C_out, C_in, K_h, K_w] it is taken over.
 MEANS = {
@@ -70,12 +66,12 @@ class LocalGC(Centralized):
         if not isinstance(self.border, str) and not 0 <= self.border <= 1:
             raise ValueError(f"border is {self.border}; as lambda it lies in [0, 1]")
 
-    def setup(self, context: "Context") -> "FedAvg":
+    def setup(self, context: Context) -> "FedAvg":
         super().setup(context)
         self.local_tensors = self._tensors_before_border()
         return self
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         return self.center(super().gradient(theta, batch, shared, own), self.local_tensors)
 
     def _tensors_before_border(self) -> int:
@@ -93,9 +89,7 @@ class LocalGC(Centralized):
 class GlobalGC(Centralized):
     """The averaged update is centralized once, by the server (Definition 2)."""
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, uploads)
         return theta + self.center(new - theta), server
 

@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax
 
 from paperlib.data.batches import normalise
-from paperlib.methods.base import FedAvg, Upload
+from paperlib.federated.context import Batch, Context
+from paperlib.methods.base import FedAvg, Upload, Uploads
 from paperlib.networks import Network
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context
 
 MASKED = -1e9  # a logit that takes no part; finite, so that its gradient is zero and not NaN
 PASS = 250  # images per forward pass outside of training
@@ -53,7 +51,7 @@ def ascent(g: Tensor, rho: float) -> Tensor:
     return g.mul_(rho / (g.norm() + 1e-12))
 
 
-def uncounted(batch: "Batch") -> "Batch":
+def uncounted(batch: Batch) -> Batch:
     """The batch for a second forward pass, which BatchNorm's statistics do not count."""
     return replace(batch, buffers=batch.buffers.clone())
 
@@ -63,23 +61,21 @@ def extrapolated(theta: Tensor, new: Tensor, factor: float | Tensor) -> Tensor:
     return new + (factor - 1) * (new - theta)
 
 
-def summed(
-    uploads: Iterable[tuple[float, int, Upload]], name: str, total: Tensor
-) -> Iterator[tuple[float, int, Upload]]:
+def summed(uploads: Uploads, name: str, total: Tensor) -> Iterator[tuple[float, int, Upload]]:
     """Pass the uploads on, which can be read only once, and add their entry ``name`` to ``total`` [P] on the way."""
     for p, client, upload in uploads:
         total.add_(upload[name])
         yield p, client, upload
 
 
-def teacher_logits(net: Network, batch: "Batch") -> Tensor:
+def teacher_logits(net: Network, batch: Batch) -> Tensor:
     """Logits [B, C] of the global model that the client received, in evaluation mode and without gradient."""
     with torch.no_grad():
         return net(batch.theta_global, batch.x, buffers=batch.buffers_global)
 
 
 def outputs_of(
-    context: "Context", theta: Tensor, buffers: Tensor | None, chosen: Tensor, stop: int | str | None = None
+    context: Context, theta: Tensor, buffers: Tensor | None, chosen: Tensor, stop: int | str | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Output of the stages before ``stop`` (default: all) and label of the training samples ``chosen`` [n], in parts.
 

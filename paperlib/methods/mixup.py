@@ -5,15 +5,12 @@ Zhang et al. 2018, "mixup: Beyond empirical risk minimization"; in FedACD (secti
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from paperlib.federated.context import Batch
 from paperlib.methods.base import FedAvg, State
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch
 
 
 @dataclass(kw_only=True)
@@ -37,10 +34,10 @@ class Mixup(FedAvg):
         if self.partner not in ("permutation", "rare"):
             raise ValueError(f"partner is {self.partner!r}; choose permutation or rare")
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         return super().gradient(theta, self.mixed(batch) if self.mixup else batch, shared, own)
 
-    def mixed(self, batch: "Batch") -> "Batch":
+    def mixed(self, batch: Batch) -> Batch:
         """The batch with every image mixed with one of the same batch."""
         rho, size = float(batch.stream.beta(self.mixup, self.mixup)), len(batch.y)
         if self.partner == "rare":
@@ -52,7 +49,7 @@ class Mixup(FedAvg):
         x = torch.lerp(batch.x[b], batch.x, rho, out=torch.empty_like(batch.x))
         return replace(batch, x=x, partner=batch.y[b], rho=rho)
 
-    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+    def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         loss = super().logit_loss(logits, batch)
         if batch.partner is None:
             return loss

@@ -3,19 +3,15 @@
 Chu et al. 2025, "Unlocking the potential of model calibration in federated learning".
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.federated.context import Batch, Visit
+from paperlib.methods.base import FedAvg, State, Uploads
 from paperlib.methods.ingredients import check_choices, mean_of
 from paperlib.metrics.cka import alignment
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Visit
 
 
 @dataclass(kw_only=True)
@@ -42,11 +38,11 @@ class NUCFL(FedAvg):
     def broadcast(self, server: State, theta: Tensor) -> State:
         return super().broadcast(server, theta) | {"movement": server["movement"]}
 
-    def begin(self, theta: Tensor, shared: State, own: State, visit: "Visit") -> Tensor:
+    def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
         visit.notes["similarity"] = theta.new_zeros(())
         return super().begin(theta, shared, own, visit)
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         batch.notes["similarity"] = self.likeness(theta - batch.theta_global, shared["movement"])
         return super().gradient(theta, batch, shared, own)
 
@@ -56,13 +52,11 @@ class NUCFL(FedAvg):
         like = alignment if self.similarity == "cka" else positive_cosine
         return torch.stack([like(x.flatten(1), y.flatten(1)) for x, y in pairs if x.ndim > 1]).mean()
 
-    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+    def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         penalty = (dca if self.calibration == "dca" else mdca)(logits, batch.y, batch.rows)
         return super().logit_loss(logits, batch) + self.beta * batch.notes["similarity"] * penalty
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, uploads)
         return new, server | {"movement": new - theta}
 

@@ -3,18 +3,14 @@
 Karimireddy et al. 2020, "SCAFFOLD: Stochastic controlled averaging for federated learning", Algorithm 1, option II.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.federated.context import Batch, Optimizer, Visit
+from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.ingredients import effective_steps, summed
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Optimizer, Visit
 
 
 @dataclass(kw_only=True)
@@ -47,17 +43,17 @@ class Scaffold(FedAvg):
     def broadcast(self, server: State, theta: Tensor) -> State:
         return super().broadcast(server, theta) | {"c": server["c"]}
 
-    def gradient(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         g = super().gradient(theta, batch, shared, own)
         return g.sub_(own["c"]).add_(shared["c"]) if self.correction == "gradient" else g
 
-    def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: "Optimizer") -> Tensor:
+    def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: Optimizer) -> Tensor:
         theta = super().local_step(theta, g, shared, own, optimizer)
         if self.correction == "step":
             theta.sub_(shared["c"] - own["c"], alpha=optimizer.lr)
         return theta
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: "Visit") -> tuple[Upload, State]:
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         optimizer = visit.optimizer
         momentum = optimizer.momentum if self.correction == "gradient" else 0.0
@@ -65,9 +61,7 @@ class Scaffold(FedAvg):
         c = own["c"] - shared["c"] + (theta_0 - theta) / (steps * optimizer.lr)
         return upload | {"delta_c": c - own["c"]}, own | {"c": c}
 
-    def aggregate(
-        self, server: State, theta: Tensor, uploads: Iterable[tuple[float, int, Upload]]
-    ) -> tuple[Tensor, State]:
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         e = self.context.experiment
         total = torch.zeros_like(theta)
         new, server = super().aggregate(server, theta, summed(uploads, "delta_c", total))

@@ -4,18 +4,15 @@ Dong et al. 2022, "SphereFed: Hyperspherical federated learning".
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from paperlib.federated.context import Batch
 from paperlib.methods.base import FedAvg, State
 from paperlib.methods.classifiers import Calibrated, FixedClassifier
 from paperlib.methods.ingredients import check_choices, mean_of
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch
 
 
 @dataclass(kw_only=True)
@@ -40,7 +37,7 @@ class SphereFed(FixedClassifier, Calibrated):
             if "logit_loss" in vars(kind) and kind not in (SphereFed, FedAvg):
                 raise ValueError(f"SphereFed minimises squares and not the cross-entropy that {kind.__name__} changes")
 
-    def logit_loss(self, logits: Tensor, batch: "Batch") -> Tensor:
+    def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         target = batch.y[:, None] == torch.arange(logits.shape[1], device=logits.device)
         squares = (logits - target.to(logits.dtype)).square()
         return mean_of(squares.sum(1) if self.reduction == "sum" else squares.mean(1), batch.rows)

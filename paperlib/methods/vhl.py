@@ -4,19 +4,16 @@ Tang et al. 2022, "Virtual homogeneity learning: Defending against data heteroge
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.data.surrogate import gaussian_surrogate, surrogate_batch
+from paperlib.federated.context import Batch, Context
 from paperlib.methods.base import FedAvg, State
 from paperlib.methods.contrast import supervised_contrastive
 from paperlib.methods.ingredients import MASKED
-
-if TYPE_CHECKING:
-    from paperlib.federated.context import Batch, Context
 
 
 @dataclass(kw_only=True)
@@ -58,7 +55,7 @@ class VHL(FedAvg):
     def outputs(self, classes: int) -> int:
         return super().outputs(classes) + self.virtual_classes(classes)
 
-    def setup(self, context: "Context") -> FedAvg:
+    def setup(self, context: Context) -> FedAvg:
         super().setup(context)
         data = context.data
         self.real, self.virtual = super().outputs(data.num_classes), self.virtual_classes(data.num_classes)
@@ -70,7 +67,7 @@ class VHL(FedAvg):
             )
         return self
 
-    def loss(self, theta: Tensor, batch: "Batch", shared: State, own: State) -> Tensor:
+    def loss(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         if not self.virtual:
             return super().loss(theta, batch, shared, own)
         n, (x, y) = len(batch.x), surrogate_batch(self.images, self.surrogate_batch, batch.generator)
