@@ -106,7 +106,7 @@ def test_a_replayed_step_counts_as_graph(tiny: Experiment, pool):
 
     method, progress = prepare(tiny.replace(alpha=None, partition="iid", sampled=6), load("digits", train_size=240))
     captured, clock = Captured(record), Clock()
-    engine = Engine("captured", lambda cohort, start, pool: (captured(start(client)) for client in cohort))
+    engine = Engine("captured", lambda round, pool: (captured(round.start(client)) for client in round.cohort))
     with listening(clock):
         play_round(method, progress, pool, engine=engine)
     assert len(replays) == 6 and clock.read()["graph"] >= 6 * SLEEP

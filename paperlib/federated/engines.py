@@ -4,20 +4,32 @@ All engines play the same clients on the same batches; their results agree up to
 """
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from typing import Protocol
 
 from paperlib.federated.captured import Captured
 from paperlib.federated.local import Job, Trained, train_client
 from paperlib.federated.vectorised import train_stacked
+from paperlib.federated.workers import Workers
 from paperlib.methods import FedAvg
 from paperlib.networks.layers import Dropout
 
 ENGINES = ("auto", "sequential", "vectorised", "captured")
+AHEAD = 8  # clients that may be trained out of turn: what they send waits in memory
 SMALL = 5_000_000  # parameters up to which one client's step is too little for a GPU
 
-Start = Callable[[int], Job]
-Train = Callable[[list[int], Start, Executor], Iterable[Trained]]
+
+class Opened(Protocol):
+    """A round before the clients train: who takes part, and what each has to do."""
+
+    method: FedAvg
+    cohort: list[int]
+
+    def start(self, client: int) -> Job: ...
+
+
+Train = Callable[[Opened, Executor], Iterable[Trained]]
 
 
 @dataclass(frozen=True)
@@ -29,14 +41,28 @@ class Engine:
     reason: str = ""
 
 
-def one_after_another(cohort: list[int], start: Start, pool: Executor) -> Iterable[Trained]:
-    """Each client by itself, several side by side in the threads of the pool."""
-    return pool.map(lambda client: train_client(*start(client)), cohort)
+def one_after_another(round: Opened, pool: Executor) -> Iterable[Trained]:
+    """Each client by itself, several side by side in the threads of the pool; results in the order of the cohort."""
+
+    def train(client: int) -> Trained:
+        return train_client(*round.start(client))
+
+    cohort, sizes = round.cohort, round.method.context.sizes
+    if not isinstance(pool, Workers) or pool.workers == 1:
+        yield from pool.map(train, cohort)
+        return
+    begun: dict[int, Future[Trained]] = {}
+    for first in range(0, len(cohort), AHEAD):
+        # The largest first, so that no thread is left alone with it at the end.
+        for client in sorted(cohort[first : first + AHEAD], key=lambda client: -int(sizes[client])):
+            begun[client] = pool.submit(train, client)
+    for client in cohort:
+        yield begun.pop(client).result()
 
 
-def stacked(cohort: list[int], start: Start, pool: Executor) -> Iterable[Trained]:
+def stacked(round: Opened, pool: Executor) -> Iterable[Trained]:
     """All clients at once, see `paperlib.federated.vectorised`."""
-    return train_stacked([start(client) for client in cohort])
+    return train_stacked([round.start(client) for client in round.cohort])
 
 
 SEQUENTIAL = Engine("sequential", one_after_another)
@@ -58,7 +84,7 @@ def choose(name: str, method: FedAvg, device: str) -> Engine:
     if name == "vectorised":
         return Engine(name, stacked)
     captured = Captured()
-    return Engine(name, lambda cohort, start, pool: (captured(start(client)) for client in cohort))
+    return Engine(name, lambda round, pool: (captured(round.start(client)) for client in round.cohort))
 
 
 def why_not(name: str, method: FedAvg, device: str) -> str:

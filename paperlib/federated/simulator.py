@@ -153,7 +153,7 @@ def play_round(
 ) -> Row:
     """One round: sample, train, aggregate. Returns the bytes that were sent; appends to ``local_models`` if given."""
     round = Round(method, progress)
-    return round.close(engine.train(round.cohort, round.start, pool), local_models)
+    return round.close(engine.train(round, pool), local_models)
 
 
 class Round:

@@ -11,12 +11,20 @@ from contextlib import contextmanager
 import torch
 
 
+class Workers(ThreadPoolExecutor):
+    """``workers`` single-threaded threads."""
+
+    def __init__(self, workers: int):
+        super().__init__(workers, thread_name_prefix="client", initializer=_prepare_thread)
+        self.workers = workers
+
+
 @contextmanager
-def worker_pool(workers: int) -> Iterator[ThreadPoolExecutor]:
+def worker_pool(workers: int) -> Iterator[Workers]:
     """A pool of ``workers`` single-threaded threads; the calling thread is single-threaded meanwhile, too."""
     threads, flushed = torch.get_num_threads(), _flushes_denormals()
     _prepare_thread()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="client", initializer=_prepare_thread)
+    pool = Workers(workers)
     try:
         yield pool
     finally:

@@ -10,10 +10,11 @@ import torch
 
 from paperlib import Experiment, run
 from paperlib.data import load
+from paperlib.federated import engines
 from paperlib.federated.captured import Captured
 from paperlib.federated.engines import SEQUENTIAL, Engine, choose
 from paperlib.federated.local import Job, train_client
-from paperlib.federated.simulator import Progress, play_round, prepare
+from paperlib.federated.simulator import Progress, Round, play_round, prepare
 from paperlib.federated.vectorised import train_stacked
 from paperlib.federated.workers import worker_pool
 from paperlib.methods import REGISTRY, FedAvg
@@ -31,7 +32,7 @@ NEEDS = {"delta_sgd": {"momentum": 0.0}}  # fields without which a method refuse
 def direct_captured(method: FedAvg) -> Engine:
     """The captured engine with a recording that is simply the step, for want of a GPU."""
     captured = Captured(record=lambda step: step)
-    return Engine("captured", lambda cohort, start, pool: (captured(start(client)) for client in cohort))
+    return Engine("captured", lambda round, pool: (captured(round.start(client)) for client in round.cohort))
 
 
 def played(
@@ -135,7 +136,7 @@ def test_recordings_serve_later_rounds_and_follow_the_learning_rate(pool: Execut
         made.clear()
         method, progress = prepare(UNEVEN.replace(lr_decay=decay), data, torch.float64)
         captured = Captured(record)
-        engine = Engine("captured", lambda cohort, start, pool, c=captured: (c(start(client)) for client in cohort))
+        engine = Engine("captured", lambda round, pool, c=captured: (c(round.start(client)) for client in round.cohort))
         for _ in range(3):
             play_round(method, progress, pool, engine=engine)
         assert len(made) == recordings
@@ -230,3 +231,20 @@ def test_a_client_without_samples_takes_no_step(engine: str, pool: Executor):
         engine, lambda: [captured(job) for job in jobs]
     )()
     assert all(not t.upload["delta"].any() for t in trained)
+
+
+def test_the_largest_of_the_next_clients_begin_first_and_results_come_in_turn(monkeypatch: pytest.MonkeyPatch):
+    begun: list[int] = []
+
+    def train(context, method, round, client, *rest):
+        begun.append(client)
+        return client
+
+    monkeypatch.setattr(engines, "AHEAD", 4)
+    monkeypatch.setattr(engines, "train_client", train)
+    method, progress = prepare(UNEVEN.replace(sampled=6), load("digits", train_size=120, test_size=50))
+    with worker_pool(2) as pool:
+        results = list(engines.one_after_another(Round(method, progress), pool))
+    sizes = method.context.sizes.tolist()
+    assert results == list(range(6))
+    assert begun[0] == max(range(4), key=lambda k: sizes[k]) and set(begun[:3]) <= {0, 1, 2, 3}
