@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -49,8 +49,8 @@ def plain_cnn(shape: Shape, hidden: int = 512) -> nn.Module:
     )  # fmt: skip
 
 
-def floor(method: FedAvg, module: nn.Module, theta: Tensor) -> Callable[[], None]:
-    """A plain loop over the batches of the clients of round 1, which lie ready in memory.
+def floor(method: FedAvg, module: nn.Module, theta: Tensor, rounds: Iterable[int] = (1,)) -> Callable[[], None]:
+    """A plain loop over the batches of the clients of some rounds, which lie ready in memory.
 
     No shuffling, no augmentation, no aggregation; torch.optim.SGD; channels_last. ``module`` starts at theta [P].
     """
@@ -61,7 +61,8 @@ def floor(method: FedAvg, module: nn.Module, theta: Tensor) -> Callable[[], None
     data = context.data
     ready = [
         (normalise(data.train_images[chosen], data), data.train_labels[chosen])
-        for client in sampled_clients(e, 1)
+        for round in rounds
+        for client in sampled_clients(e, round)
         for chosen in context.indices[client].split(e.batch_size)
     ]
 
