@@ -209,9 +209,9 @@ def main() -> None:
 
 def page(lines: list[Line], before: str) -> str:
     """RESULTS.md: the lines as a table, with date and hardware; targets that were not measured keep their lines."""
-    stamp = time.strftime("%Y-%m-%d")
     rows = [
-        f"| {line.target} | {line.what} | {line.goal[0]:.3g} | {line.goal[1]:.3g} | {line.shown} | {line.verdict} | {stamp} |"
+        f"| {line.target} | {line.what} | {line.goal[0]:.3g} | {line.goal[1]:.3g} | {line.shown} | {line.verdict} |"
+        f" {time.strftime('%Y-%m-%d')} |"
         for line in lines
     ]
     measured = {line.target for line in lines}
