@@ -176,7 +176,7 @@ def start(repetitions: int) -> Iterator[Line]:
 
 GROUPS: dict[tuple[str, ...], tuple[Callable[[int], Iterator[Line]], int]] = {
     ("1", "4"): (one_thread, 4),
-    ("2",): (two_workers, 4),
+    ("2",): (two_workers, 3),
     ("3",): (methods, 25),
     ("5", "6"): (memory, 1),
     ("7",): (start, 3),
