@@ -210,7 +210,7 @@ def main() -> None:
 def page(lines: list[Line], before: str) -> str:
     """RESULTS.md: the lines as a table, with date and hardware; targets that were not measured keep their lines."""
     rows = [
-        f"| {line.target} | {line.what} | {line.goal[0]:.3g} | {line.goal[1]:.3g} | {line.shown} | {line.verdict} |"
+        f"| {line.target} | {line.what} | {line.goal[0]:.4g} | {line.goal[1]:.4g} | {line.shown} | {line.verdict} |"
         f" {time.strftime('%Y-%m-%d')} |"
         for line in lines
     ]
