@@ -12,7 +12,7 @@ from paperlib.experiment import DEFAULTS
 
 NAMES = {
     "dataset": "digits, mnist, fmnist", "model": "mlp, cnn, vgg11", "partition": "iid, dirichlet, dirichlet_capped",
-    "last_batch": "keep, pad", "weighting": "uniform, size", "method": "fedavg, fedprox, scaffold",
+    "last_batch": "keep, pad", "weighting": "uniform, size", "method": "fedavg, fedavgm, fedadam, fedprox, scaffold",
 }  # fmt: skip
 
 
