@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from paperlib import Experiment, run
 from paperlib.cli import app
-from paperlib.data import load
+from paperlib.data import batches, load
 from paperlib.federated.captured import Captured
 from paperlib.federated.engines import Engine
 from paperlib.federated.simulator import play_round, prepare
@@ -75,6 +75,21 @@ def test_the_time_of_a_hook_shows_up_in_its_part(tiny: Experiment, sleepy, engin
     assert seen.engine.name == engine and len(calls) >= 2
     assert seen.table.seconds[where] > SLEEP
     assert seen.table.seconds.drop("store").idxmax() == where  # a disk takes the time it takes
+
+
+@ENGINES
+def test_making_a_batch_is_data(tiny: Experiment, monkeypatch: pytest.MonkeyPatch, engine: str):
+    calls = []
+
+    def slow(*arguments):
+        calls.append(1)
+        time.sleep(SLEEP)
+        return normalise(*arguments)
+
+    normalise = batches.normalise
+    monkeypatch.setattr(batches, "normalise", slow)
+    seen = profile(tiny.replace(eval_every=50), rounds=1, engine=engine)
+    assert len(calls) >= 2 and seen.table.seconds.drop("store").idxmax() == "data"
 
 
 def test_passes_of_an_evaluation_are_evaluation(tiny: Experiment):

@@ -85,13 +85,13 @@ def draw_epoch(data: Dataset, indices: Tensor, how: Augmentation, stream: Genera
     return rows
 
 
-@part("data")
 def split(draws: Tensor, batch_size: int) -> Iterator[Tensor]:
     """The mini-batches of `draw_epoch` [.., n], [.., B] each; none where there is no sample."""
     for start in range(0, draws.shape[-1], batch_size):
         yield draws[..., start : start + batch_size]
 
 
+@part("data")
 def make_batch(data: Dataset, draws: Tensor, how: Augmentation) -> tuple[Tensor, Tensor]:
     """The images that the columns of `draw_epoch` [rows, B] describe: x float32 [B, C, H, W], y int64 [B]."""
     chosen, rest = draws[0], draws[1:]
