@@ -20,10 +20,9 @@ import torch
 from torch.profiler import ProfilerActivity, record_function
 from torch.profiler import profile as torch_profile
 
-from paperlib.data import load
 from paperlib.experiment import DEFAULTS, Experiment
 from paperlib.federated.engines import Engine, choose
-from paperlib.federated.simulator import prepare, sampled_clients, simulate
+from paperlib.federated.simulator import dataset_of, prepare, sampled_clients, simulate
 from paperlib.federated.workers import arithmetic, worker_pool
 from paperlib.parts import PARTS, Part, listening
 from paperlib.paths import runs
@@ -98,7 +97,7 @@ def profile(
         raise ValueError(f"trace is {str(trace)!r}, but must be a file in a folder that exists")
     total = WARM_UP + rounds + (trace is not None)
     e = experiment.replace(rounds=max(experiment.rounds, total + 1))  # what only a last round does is not typical
-    data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=on)
+    data = dataset_of(e, on)
     with TemporaryDirectory() as folder, worker_pool(1), arithmetic(e.precision):
         method, progress = prepare(e, data)
         chosen = choose(engine, method, on)

@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from paperlib.data import load
 from paperlib.experiment import Experiment
 from paperlib.federated.engines import ENGINES, choose, why_not
-from paperlib.federated.simulator import Progress, Row, prepare, simulate, simulate_together, unfinished
+from paperlib.federated.simulator import Progress, Row, dataset_of, prepare, simulate, simulate_together, unfinished
 from paperlib.federated.workers import arithmetic, worker_pool
 from paperlib.methods import FedAvg
 from paperlib.paths import runs
@@ -58,7 +57,7 @@ def run(
     if resume and (run := shelf.finished(experiment)) is not None:
         return run
     e = experiment
-    data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=on)
+    data = dataset_of(e, on)
     threads = (workers or os.cpu_count() or 1) if on == "cpu" else 1
     with worker_pool(threads) as pool, arithmetic(e.precision), shelf.lock(e):
         if resume and (run := shelf.finished(e)) is not None:  # another process was faster
@@ -98,7 +97,7 @@ def run_together(
     for other in experiments:
         if alike(other) != alike(e):
             raise ValueError(f"{other} and {e} differ in more than seed and partition; they cannot run together")
-    data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=on)
+    data = dataset_of(e, on)
     with contextlib.ExitStack() as held:
         pool = held.enter_context(worker_pool((os.cpu_count() or 1) if on == "cpu" else 1))
         held.enter_context(arithmetic(e.precision))

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from paperlib import Experiment
+from paperlib import Experiment, run
 from paperlib._torchvision import torchvision
 from paperlib.federated.workers import worker_pool
+from paperlib.store import Store
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,6 +40,25 @@ def forkserver() -> multiprocessing.context.ForkServerContext:
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
+
+
+@pytest.fixture
+def interrupt_after() -> Callable[[Experiment, int, Path], None]:
+    """Leaves a run in the store that has so many rounds behind it."""
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(e: Experiment, rounds: int, store: Path) -> None:
+        def stop(row):
+            if row["round"] == rounds:
+                raise Interrupted
+
+        with pytest.raises(Interrupted):
+            run(e, store=store, on_round=stop)
+        assert Store(store).rounds_done(e) == rounds
+
+    return interrupt
 
 
 @pytest.fixture

@@ -25,18 +25,6 @@ class Interrupted(Exception):
     pass
 
 
-def interrupt_after(e: Experiment, rounds: int, store: Path) -> None:
-    """Leave a run in the store that has ``rounds`` rounds behind it."""
-
-    def stop(row):
-        if row["round"] == rounds:
-            raise Interrupted
-
-    with pytest.raises(Interrupted):
-        run(e, store=store, on_round=stop)
-    assert Store(store).rounds_done(e) == rounds
-
-
 def same(first: Run, second: Run) -> None:
     """Equal to the last bit, but for the seconds."""
     assert torch.equal(first.parameters, second.parameters)
@@ -65,7 +53,7 @@ def test_finished_run_is_read_and_not_run_again(tiny, store, whole):
 
 def test_finished_run_needs_no_data_to_be_read(tiny, store, monkeypatch):
     first = run(tiny, store=store)
-    monkeypatch.setattr(runner, "load", None)
+    monkeypatch.setattr(runner, "dataset_of", None)
     assert run(tiny, store=store).summary == first.summary
 
 
@@ -113,7 +101,7 @@ def test_history_holds_the_evaluated_rounds_and_the_one_that_failed():
 
 
 @pytest.mark.parametrize("rounds", [1, 3, 5])
-def test_interrupted_run_goes_on_after_its_last_round(tiny, store, whole, rounds):
+def test_interrupted_run_goes_on_after_its_last_round(tiny, store, whole, rounds, interrupt_after):
     interrupt_after(tiny, rounds, store)
     assert [path.name for path in (store / tiny.digest).glob("checkpoint*")] == [f"checkpoint-{rounds}.safetensors"]
     played = []
@@ -122,7 +110,7 @@ def test_interrupted_run_goes_on_after_its_last_round(tiny, store, whole, rounds
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_resume_false_discards_what_there_is(tiny, store, whole, finished):
+def test_resume_false_discards_what_there_is(tiny, store, whole, finished, interrupt_after):
     if finished:
         run(tiny, store=store)
     else:
@@ -171,7 +159,7 @@ def drop_last_lines(path: Path) -> None:
     ],
     ids=["flipped_byte", "cut_short", "checkpoint_gone", "history_truncated", "history_gone", "history_garbled"],
 )
-def test_damage_is_reported_by_file_and_the_run_starts_again(tiny, store, whole, file, damage):
+def test_damage_is_reported_by_file_and_the_run_starts_again(tiny, store, whole, file, damage, interrupt_after):
     interrupt_after(tiny, 3, store)
     damage(store / tiny.digest / file)
     played = []
@@ -182,7 +170,7 @@ def test_damage_is_reported_by_file_and_the_run_starts_again(tiny, store, whole,
 
 
 @pytest.mark.parametrize("half", ['{"round": 4, "test_acc', '{"round": 4}'])
-def test_half_written_last_line_of_history_is_dropped(tiny, store, whole, half):
+def test_half_written_last_line_of_history_is_dropped(tiny, store, whole, half, interrupt_after):
     interrupt_after(tiny, 3, store)
     with open(store / tiny.digest / "history.jsonl", "a") as history:
         history.write(half)
@@ -192,7 +180,7 @@ def test_half_written_last_line_of_history_is_dropped(tiny, store, whole, half):
     assert [row["round"] for row in played] == [4, 5]
 
 
-def test_round_in_the_history_without_its_checkpoint_is_played_again(tiny, store, whole):
+def test_round_in_the_history_without_its_checkpoint_is_played_again(tiny, store, whole, interrupt_after):
     interrupt_after(tiny, 3, store)
     with open(store / tiny.digest / "history.jsonl", "a") as history:
         history.write('{"round": 4, "seconds": 1, "bytes_up": 0, "bytes_down": 0, "test_accuracy": 0}\n')
@@ -200,7 +188,7 @@ def test_round_in_the_history_without_its_checkpoint_is_played_again(tiny, store
     assert len(Store(store).rows(tiny)) == 5
 
 
-def test_checkpoint_without_its_state_is_not_used(tiny, store, whole):
+def test_checkpoint_without_its_state_is_not_used(tiny, store, whole, interrupt_after):
     interrupt_after(tiny, 3, store)
     (store / tiny.digest / "state.json").unlink()
     played = []
@@ -208,17 +196,17 @@ def test_checkpoint_without_its_state_is_not_used(tiny, store, whole):
     assert [row["round"] for row in played] == [1, 2, 3, 4, 5]
 
 
-def test_run_with_other_data_starts_again_with_a_warning(tiny, store, monkeypatch):
+def test_run_with_other_data_starts_again_with_a_warning(tiny, store, monkeypatch, interrupt_after):
     interrupt_after(tiny, 3, store)
     data = load("digits", train_size=240, test_size=100)
     inverted = dataclasses.replace(data, train_images=255 - data.train_images)
-    monkeypatch.setattr(runner, "load", lambda *names, **sizes: inverted)
+    monkeypatch.setattr(runner, "dataset_of", lambda *of: inverted)
     with pytest.warns(UserWarning, match=r"checkpoint-3.safetensors was made with other images of digits"):
         result = run(tiny, store=store)
     assert torch.equal(result.parameters, run(tiny, store=store.with_name("inverted")).parameters)
 
 
-def test_run_interrupted_in_the_old_format_starts_again_with_a_warning(tiny, store):
+def test_run_interrupted_in_the_old_format_starts_again_with_a_warning(tiny, store, interrupt_after):
     """Its checkpoint held the clients' states, and state.json did not say which format it had."""
     e = tiny.replace(method="scaffold")
     whole = run(e, store=store.with_name("whole"))
@@ -316,14 +304,14 @@ def test_run_many_keeps_the_order_and_runs_equal_experiments_once(tiny, store, m
     assert [len(result.history) for result in results] == [2, 4, 3, 2]
     assert [result.experiment for result in results] == experiments
     assert len(list(store.iterdir())) == 3
-    monkeypatch.setattr(runner, "load", None)  # from here on there is nothing left to run
+    monkeypatch.setattr(runner, "dataset_of", None)  # from here on there is nothing left to run
     for result, again in zip(results, run_many(experiments, store=store), strict=True):
         assert result.summary == again.summary
     with pytest.raises(ValueError, match="jobs is 0"):
         run_many(experiments, jobs=0, store=store)
 
 
-def test_run_many_resumes_what_was_interrupted(tiny, store, whole):
+def test_run_many_resumes_what_was_interrupted(tiny, store, whole, interrupt_after):
     interrupt_after(tiny, 3, store)
     (result,) = run_many([tiny], store=store)
     same(result, whole)

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from paperlib.data.batches import augmentation, draw_epoch, make_batch, split
 from paperlib.federated.context import Batch, Visit
-from paperlib.federated.local import Job, Trained, finish_visit, start_visit, train_step
+from paperlib.federated.local import Job, Trained, train_step
 from paperlib.federated.streams import rng
 from paperlib.parts import part
 
@@ -75,7 +75,7 @@ def _tensors(job: Job, visit: Visit, theta: Tensor) -> Tree:
     return {
         "theta": theta, "momentum": visit.optimizer.buffer, "buffers": visit.buffers, "notes": visit.notes,
         "theta_global": job.theta, "buffers_global": job.buffers, "counts": visit.counts, "shared": job.shared,
-        "own": {name: value for name, value in job.own.items() if "/" not in name},
+        "own": job.state,
     }  # fmt: skip
 
 
@@ -90,9 +90,7 @@ class Captured:
     def __call__(self, job: Job) -> Trained:
         e, data, method = job.context.experiment, job.context.data, job.method
         order, how = rng(e.seed, "batches", job.round, job.client), augmentation(e.augment)
-        visit = start_visit(job.context, job.round, job.client, job.theta, job.buffers, job.own)
-        with part("method"):
-            theta_0 = method.begin(job.theta, job.shared, job.own, visit)
+        visit, theta_0 = job.begin()
         theta, recording = theta_0.clone(), None
         for visit.epoch in range(e.local_epochs):
             for draws in split(draw_epoch(data, job.context.indices[job.client], how, order), e.batch_size):
@@ -115,11 +113,11 @@ class Captured:
             mine = tree_map(torch.clone, {name: recording.memory[name] for name in ("theta", "buffers", "notes")})
             theta, visit.buffers, visit.notes = mine["theta"], mine["buffers"], mine["notes"]
             visit.optimizer.buffer = recording.memory["momentum"].clone()
-        return finish_visit(job.context, method, theta_0, theta, job.shared, job.own, visit)
+        return job.end(visit, theta_0, theta)
 
     def recording(self, job: Job, visit: Visit, theta: Tensor, draws: Tensor) -> Recording:
         """The recording that holds for a client, made where there is none."""
-        names = (frozenset(job.own), frozenset(job.shared), frozenset(visit.notes))
+        names = (frozenset(job.state), frozenset(job.shared), frozenset(visit.notes))
         key = (visit.optimizer.lr, *names)
         if key not in self.recordings:
             self.recordings = {k: r for k, r in self.recordings.items() if k[0] == key[0]}  # no old learning rates

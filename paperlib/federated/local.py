@@ -28,6 +28,25 @@ class Job(NamedTuple):
     shared: State
     own: State
 
+    @property
+    def state(self) -> State:
+        """The client's persistent state as far as it is the method's and not the engine's."""
+        return {name: value for name, value in self.own.items() if "/" not in name}
+
+    def begin(self) -> tuple[Visit, Tensor]:
+        """The client's visit, and the model theta_0 [P] that its local epochs start from."""
+        visit = start_visit(self.context, self.round, self.client, self.theta, self.buffers, self.own)
+        with part("method"):
+            return visit, self.method.begin(self.theta, self.shared, self.own, visit)
+
+    @part("method")
+    def end(self, visit: Visit, theta_0: Tensor, theta: Tensor) -> "Trained":
+        """What comes out of a visit that began at theta_0 [P] and ended at theta [P]."""
+        upload, own = self.method.end(theta_0, theta, self.shared, self.own, visit)
+        if self.context.experiment.momentum_buffer == "keep":
+            own = own | {MOMENTUM: visit.optimizer.buffer}
+        return Trained(upload, theta, visit.buffers, own)
+
 
 @dataclass
 class Trained:
@@ -53,9 +72,8 @@ def train_client(
     """The local epochs of one client that received the model theta [P] with buffers [Q]."""
     e = context.experiment
     order = rng(e.seed, "batches", round, client)
-    visit = start_visit(context, round, client, theta, buffers, own)
-    with part("method"):
-        theta_0 = method.begin(theta, shared, own, visit)
+    job = Job(context, method, round, client, theta, buffers, shared, own)
+    visit, theta_0 = job.begin()
     theta = theta_0.clone()
     for visit.epoch in range(e.local_epochs):
         with part("method"):
@@ -63,7 +81,7 @@ def train_client(
         for x, y in epoch(context.data, context.indices[client], e.batch_size, e.augment, order):
             theta = train_step(method, theta, Batch(x=x.to(theta.dtype), y=y, **vars(visit)), shared, own)
             visit.optimizer.steps += 1
-    return finish_visit(context, method, theta_0, theta, shared, own, visit)
+    return job.end(visit, theta_0, theta)
 
 
 @part("method")
@@ -95,14 +113,3 @@ def start_visit(
         generator=torch_rng(e.seed, "device draws", round, client, theta.device),
         stream=rng(e.seed, "host draws", round, client),
     )
-
-
-@part("method")
-def finish_visit(
-    context: Context, method: FedAvg, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit
-) -> Trained:
-    """What comes out of a visit that began at theta_0 [P] and ended at theta [P]."""
-    upload, own = method.end(theta_0, theta, shared, own, visit)
-    if context.experiment.momentum_buffer == "keep":
-        own = own | {MOMENTUM: visit.optimizer.buffer}
-    return Trained(upload, theta, visit.buffers, own)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paperlib import networks
-from paperlib.data.datasets import Dataset
+from paperlib.data.datasets import Dataset, load
 from paperlib.data.partitions import partition
 from paperlib.experiment import Experiment
 from paperlib.federated.clients import ClientStates
@@ -45,6 +45,12 @@ class Progress:
     def finite(self) -> bool:
         """False after a NaN or an infinity, from which no method recovers."""
         return bool(torch.isfinite(self.theta).all() and torch.isfinite(self.buffers).all())
+
+
+def dataset_of(experiment: Experiment, device: str = "cpu") -> Dataset:
+    """The data set of an experiment. Raises ValueError for one that is not at hand."""
+    e = experiment
+    return load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=device)
 
 
 def prepare(experiment: Experiment, data: Dataset, dtype: torch.dtype = torch.float32) -> tuple[FedAvg, Progress]:

@@ -16,9 +16,8 @@ from torch.utils._pytree import tree_map
 
 from paperlib.data.batches import augmentation, draw_epoch, make_batch, split
 from paperlib.federated.context import Batch, Visit
-from paperlib.federated.local import Job, Trained, finish_visit, start_visit, train_step
+from paperlib.federated.local import Job, Trained, train_step
 from paperlib.federated.streams import rng
-from paperlib.methods import State
 from paperlib.networks.stacking import stacked
 from paperlib.parts import part
 
@@ -38,11 +37,6 @@ class Member:
     draws: Tensor
     steps: int
 
-    @property
-    def own(self) -> State:
-        """The client's state as far as it is the method's own."""
-        return {name: value for name, value in self.job.own.items() if "/" not in name}
-
 
 @part("other")
 def train_stacked(jobs: Sequence[Job]) -> list[Trained]:
@@ -54,22 +48,16 @@ def train_stacked(jobs: Sequence[Job]) -> list[Trained]:
     # Stacked are clients that know the same things: one that never took part may lack a state that others have.
     groups: dict[tuple[frozenset[str], frozenset[str]], list[Member]] = {}
     for member in members:
-        groups.setdefault((frozenset(member.own), frozenset(member.visit.notes)), []).append(member)
+        groups.setdefault((frozenset(member.job.state), frozenset(member.visit.notes)), []).append(member)
     for group in groups.values():
         _train(sorted(group, key=lambda member: member.steps, reverse=True))
-    return [
-        finish_visit(job.context, job.method, member.theta_0, member.theta, job.shared, job.own, member.visit)
-        for member in members
-        for job in [member.job]
-    ]
+    return [member.job.end(member.visit, member.theta_0, member.theta) for member in members]
 
 
 def _join(job: Job) -> Member:
     """A client before its first step, with all that is random in its local epochs."""
     e, data = job.context.experiment, job.context.data
-    visit = start_visit(job.context, job.round, job.client, job.theta, job.buffers, job.own)
-    with part("method"):
-        theta_0 = job.method.begin(job.theta, job.shared, job.own, visit)
+    visit, theta_0 = job.begin()
     order, how = rng(e.seed, "batches", job.round, job.client), augmentation(e.augment)
     epochs = [draw_epoch(data, job.context.indices[job.client], how, order) for _ in range(e.local_epochs)]
     missing = -epochs[0].shape[1] % e.batch_size
@@ -139,7 +127,7 @@ def _fixed(members: list[Member]) -> tuple[Tree, Tree]:
     trees: list[Tree] = [
         {
             "theta_global": m.job.theta, "buffers_global": m.job.buffers, "shared": m.job.shared,
-            "counts": m.visit.counts, "own": m.own,
+            "counts": m.visit.counts, "own": m.job.state,
         }
         for m in members
     ]  # fmt: skip

@@ -14,10 +14,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib import plots
-from paperlib.data import load
 from paperlib.data.batches import normalise
 from paperlib.federated.local import start_visit
-from paperlib.federated.simulator import prepare
+from paperlib.federated.simulator import dataset_of, prepare
 from paperlib.federated.streams import torch_rng
 from paperlib.federated.workers import worker_pool
 from paperlib.methods.fedimpro import FedImpro
@@ -52,7 +51,7 @@ def clients_of(run: Run) -> Clients:
     if e.method != "fedimpro":
         raise ValueError(f"the analysis is of a run of fedimpro, not of {e.method}")
     theta, buffers = run.parameters, run.buffers
-    data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size)
+    data = dataset_of(e)
     method, progress = prepare(e, data)
     assert isinstance(method, FedImpro)
     x, h, y = [], [], []

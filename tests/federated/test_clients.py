@@ -49,19 +49,6 @@ def nothing_held(monkeypatch):
     monkeypatch.setattr(module, "CACHE", 0)
 
 
-class Interrupted(Exception):
-    pass
-
-
-def interrupt_after(e: Experiment, rounds: int, store: Path) -> None:
-    def stop(row):
-        if row["round"] == rounds:
-            raise Interrupted
-
-    with pytest.raises(Interrupted):
-        run(e, store=store, on_round=stop)
-
-
 def prepared(e: Experiment) -> tuple[FedAvg, Progress]:
     return prepare(e, load(e.dataset, train_size=e.train_size, test_size=e.test_size))
 
@@ -192,7 +179,7 @@ def test_threads_share_the_states(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", KEEPING)
-def test_states_on_disk_and_an_interruption_change_no_bit(many, tmp_path, pool, nothing_held, name):
+def test_states_on_disk_and_an_interruption_change_no_bit(many, tmp_path, pool, nothing_held, name, interrupt_after):
     e = many.replace(**KEEPING[name])
     method, progress = prepared(e)
     rows = list(islice(simulate(method, progress, pool), 4))
@@ -243,7 +230,7 @@ def test_only_what_a_round_changed_is_read_and_written(many, store, monkeypatch,
     assert any(set(a) - set(b) and set(a) & set(b) for a, b in pairwise(cohorts[1:]))
 
 
-def test_method_without_client_state_writes_the_model_and_no_more(many, store):
+def test_method_without_client_state_writes_the_model_and_no_more(many, store, interrupt_after):
     e = many.replace(method="fedavg")
     interrupt_after(e, 3, store)
     method, _ = prepared(e)
@@ -314,7 +301,7 @@ def file_of(e: Experiment, store: Path, client: int) -> Path:
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])])
-def test_file_that_is_gone_or_cut_short_is_found_on_resume(many, tmp_path, damage):
+def test_file_that_is_gone_or_cut_short_is_found_on_resume(many, tmp_path, damage, interrupt_after):
     e = many.replace(method="scaffold")
     whole = run(e, store=tmp_path / "whole")
     interrupt_after(e, 3, tmp_path)
@@ -326,7 +313,7 @@ def test_file_that_is_gone_or_cut_short_is_found_on_resume(many, tmp_path, damag
     assert len(played) == e.rounds and torch.equal(result.parameters, whole.parameters)
 
 
-def test_flipped_bit_stops_the_run_that_reads_it_and_the_next_one_starts_again(many, tmp_path):
+def test_flipped_bit_stops_the_run_that_reads_it_and_the_next_one_starts_again(many, tmp_path, interrupt_after):
     e = many.replace(method="scaffold")
     whole = run(e, store=tmp_path / "whole")
     interrupt_after(e, 3, tmp_path)
