@@ -11,8 +11,8 @@ from torch import Tensor
 from paperlib.data.batches import normalise
 from paperlib.federated.evaluation import Scores, evaluate
 from paperlib.federated.local import start_visit
+from paperlib.ingredients.label_matrix import label_matrix, template_divergence
 from paperlib.methods import FedAvg
-from paperlib.methods.fedacd import label_matrix, template_divergence
 from paperlib.methods.fedgps import FedGPS
 from paperlib.metrics.cka import linear_cka
 from paperlib.metrics.risk import adaptability_risk, client_accuracy

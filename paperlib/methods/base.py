@@ -3,7 +3,6 @@
 McMahan et al. 2017, "Communication-efficient learning of deep networks from decentralized data", Algorithm 1.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -12,11 +11,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
+from paperlib.ingredients.uploads import Upload, Uploads
 from paperlib.networks.stacking import gradient
 
 State = dict[str, Tensor]
-Upload = dict[str, Tensor]
-Uploads = Iterable[tuple[float, int, Upload]]  # (weight, client, upload) of every client that took part, once
 
 
 @dataclass(kw_only=True)

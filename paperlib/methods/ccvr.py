@@ -10,8 +10,9 @@ from torch import Tensor
 
 from paperlib.federated.context import Context
 from paperlib.federated.streams import torch_rng
+from paperlib.ingredients.classifier import matrix_of, refit, require_linear, with_matrix
 from paperlib.methods.base import FedAvg, State
-from paperlib.methods.classifiers import Calibrated, matrix_of, refit, require_linear, with_matrix
+from paperlib.methods.classifiers import Calibrated
 
 
 @dataclass(kw_only=True)

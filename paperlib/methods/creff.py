@@ -10,16 +10,13 @@ from dataclasses import dataclass
 import torch
 from numpy.random import Generator
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from paperlib.data.batches import augmentation, draw_epoch, make_batch
 from paperlib.federated.context import Context, Visit
 from paperlib.federated.streams import rng, torch_rng
+from paperlib.ingredients.classifier import class_gradients, matrix_of, mismatch, refit, require_linear, with_matrix
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.classifiers import extended, matrix_of, refit, require_linear, with_matrix
 from paperlib.networks.stacking import gradient
-
-EPSILON = 1e-6  # added to the product of two norms
 
 
 @dataclass(kw_only=True)
@@ -114,19 +111,3 @@ class CReFF(FedAvg):
 
     def finish(self, theta: Tensor, server: State) -> Tensor:
         return with_matrix(self.net, super().finish(theta, server), server["phi"])
-
-
-def class_gradients(phi: Tensor, z: Tensor, y: Tensor) -> Tensor:
-    """Gradient [K, C, w] in phi [C, w] of the mean cross-entropy of features z [K, n, d], K sets of one class y [K]."""
-    x = extended(z, phi)
-    return ((x @ phi.mT).softmax(-1) - one_hot(y, len(phi))[:, None]).mT @ x / x.shape[1]
-
-
-def mismatch(g: Tensor, target: Tensor, d: int) -> Tensor:
-    """Sum of 1 - cosine over the rows of gradients [K, C, w]: per output d entries, and one row of all the biases."""
-
-    def distance(a: Tensor, b: Tensor) -> Tensor:
-        return (1 - (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1) + EPSILON)).sum()
-
-    rows = distance(g[..., :d], target[..., :d])
-    return rows + distance(g[..., d], target[..., d]) if g.shape[-1] > d else rows

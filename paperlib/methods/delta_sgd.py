@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
+from paperlib.ingredients.options import demand, refuse_beside
+from paperlib.ingredients.passes import uncounted
+from paperlib.ingredients.vectors import clip_norm
 from paperlib.methods.base import FedAvg, State
 from paperlib.methods.fednova import FedNova
-from paperlib.methods.ingredients import clip_norm, demand, refuse_beside, uncounted
 from paperlib.methods.scaffold import Scaffold
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.vectors import pull
 from paperlib.methods.base import FedAvg, State, Uploads
-from paperlib.methods.ingredients import pull
 
 
 @dataclass(kw_only=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paperlib.ingredients.options import demand, refuse_beside
 from paperlib.methods.base import FedAvg, State, Uploads
 from paperlib.methods.fedacg import FedACG
-from paperlib.methods.ingredients import demand, refuse_beside
 
 
 @dataclass(kw_only=True)

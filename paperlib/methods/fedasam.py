@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.options import demand
+from paperlib.ingredients.passes import uncounted
+from paperlib.ingredients.vectors import ascent
 from paperlib.methods.base import FedAvg, State
-from paperlib.methods.ingredients import ascent, demand, uncounted
 
 
 @dataclass(kw_only=True)

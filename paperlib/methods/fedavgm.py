@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paperlib.ingredients.options import demand
+from paperlib.ingredients.vectors import extrapolated
 from paperlib.methods.base import FedAvg, State, Uploads
-from paperlib.methods.ingredients import demand, extrapolated
 
 
 @dataclass(kw_only=True)

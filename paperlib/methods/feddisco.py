@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paperlib.ingredients.options import demand, refuse_beside
 from paperlib.methods.base import FedAvg
 from paperlib.methods.fedgps import FedGPS
 from paperlib.methods.fedvarp import FedVARP
-from paperlib.methods.ingredients import demand, refuse_beside
 
 
 @dataclass(kw_only=True)

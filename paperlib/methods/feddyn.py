@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
+from paperlib.ingredients.uploads import summed
+from paperlib.ingredients.vectors import clip_norm, pull
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.ingredients import clip_norm, pull, summed
 
 
 @dataclass(kw_only=True)

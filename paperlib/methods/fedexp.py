@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paperlib.ingredients.options import demand, refuse_beside
+from paperlib.ingredients.vectors import extrapolated
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.fedacg import FedACG
 from paperlib.methods.fedadam import FedAdam
 from paperlib.methods.fedavgm import FedAvgM
-from paperlib.methods.ingredients import demand, extrapolated, refuse_beside
 
 
 @dataclass(kw_only=True)

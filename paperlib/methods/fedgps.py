@@ -17,9 +17,11 @@ from paperlib.data.batches import normalise
 from paperlib.data.surrogate import Surrogate, gaussian_surrogate, latent_surrogate, surrogate_batch
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.streams import torch_rng
+from paperlib.ingredients.distances import mmd, sliced_wasserstein, supervised_contrastive
+from paperlib.ingredients.options import use_preset
+from paperlib.ingredients.passes import PASS
+from paperlib.ingredients.vectors import clip_norm
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.contrast import mmd, sliced_wasserstein, supervised_contrastive
-from paperlib.methods.ingredients import PASS, clip_norm, use_preset
 
 PRESETS: dict[str, dict[str, Any]] = {
     "authors": {

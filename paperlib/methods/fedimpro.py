@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.streams import torch_rng
+from paperlib.ingredients.options import use_preset
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.ingredients import use_preset
 
 PRESETS: dict[str, dict[str, Any]] = {
     "authors": {"schedule": "ramp", "joint_bn": True, "beta_m": "authors", "n_fake": "authors", "s_max": 0.1},

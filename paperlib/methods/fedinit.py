@@ -10,8 +10,8 @@ from torch import Tensor
 
 from paperlib.federated.context import Visit
 from paperlib.federated.streams import torch_rng
+from paperlib.ingredients.options import demand
 from paperlib.methods.base import FedAvg, State, Upload
-from paperlib.methods.ingredients import demand
 
 
 @dataclass(kw_only=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.losses import MASKED, adjust_logits, mean_of
 from paperlib.methods.base import FedAvg
-from paperlib.methods.ingredients import MASKED, adjust_logits, mean_of
 
 
 @dataclass(kw_only=True)

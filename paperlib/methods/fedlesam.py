@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
+from paperlib.ingredients.options import demand
+from paperlib.ingredients.vectors import ascent
 from paperlib.methods.base import FedAvg, State, Upload
-from paperlib.methods.ingredients import ascent, demand
 
 
 @dataclass(kw_only=True)

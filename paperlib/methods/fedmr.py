@@ -13,8 +13,8 @@ from torch import Tensor
 
 from paperlib.federated.context import Context
 from paperlib.federated.streams import rng
+from paperlib.ingredients.options import demand
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.ingredients import demand
 
 TAKEN = ("send", "begin", "weights", "weight", "aggregate", "finish")  # hooks that others must leave alone
 

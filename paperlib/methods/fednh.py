@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Visit
+from paperlib.ingredients.passes import outputs_of
+from paperlib.ingredients.uploads import summed
 from paperlib.methods.base import State, Upload, Uploads
 from paperlib.methods.classifiers import FixedClassifier
-from paperlib.methods.ingredients import outputs_of, summed
 from paperlib.networks import Network
 from paperlib.networks.layers import Hyperspherical
 

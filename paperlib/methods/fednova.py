@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from paperlib.federated.context import Context, Visit
+from paperlib.ingredients.options import refuse_beside
+from paperlib.ingredients.vectors import effective_steps, extrapolated
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.feddyn import FedDyn
 from paperlib.methods.fedprox import FedProx
-from paperlib.methods.ingredients import effective_steps, extrapolated, refuse_beside
 
 
 @dataclass(kw_only=True)

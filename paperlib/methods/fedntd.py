@@ -5,12 +5,12 @@ Lee et al. 2022, "Preservation of the global knowledge by not-true distillation 
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.losses import not_true, softened_kl
+from paperlib.ingredients.passes import teacher_logits
 from paperlib.methods.base import FedAvg
-from paperlib.methods.ingredients import softened_kl, teacher_logits
 
 
 @dataclass(kw_only=True)
@@ -32,9 +32,3 @@ class FedNTD(FedAvg):
         teacher, student = (not_true(z, batch.y) for z in (teacher_logits(self.net, batch), logits))
         distillation = self.tau**2 * softened_kl(teacher, student, self.tau, batch.rows)
         return super().logit_loss(logits, batch) + self.beta * distillation
-
-
-def not_true(logits: Tensor, y: Tensor) -> Tensor:
-    """Logits [B, C] without the column of each sample's label y [B]: [B, C - 1]."""
-    column = torch.arange(logits.shape[1] - 1, device=logits.device)
-    return logits.gather(1, column + (column >= y[:, None]))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.vectors import pull
 from paperlib.methods.base import FedAvg, State
-from paperlib.methods.ingredients import pull
 
 
 @dataclass(kw_only=True)

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Visit
+from paperlib.ingredients.classifier import extended
+from paperlib.ingredients.losses import adjust_logits
 from paperlib.methods.base import FedAvg, State, Upload
-from paperlib.methods.classifiers import extended
-from paperlib.methods.ingredients import adjust_logits
 from paperlib.networks.stacking import gradient
 
 

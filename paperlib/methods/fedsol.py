@@ -9,8 +9,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.losses import softened_kl
+from paperlib.ingredients.passes import teacher_logits, uncounted
+from paperlib.ingredients.vectors import ascent
 from paperlib.methods.base import FedAvg, State
-from paperlib.methods.ingredients import ascent, softened_kl, teacher_logits, uncounted
 from paperlib.networks.stacking import gradient
 
 

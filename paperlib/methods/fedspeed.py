@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
+from paperlib.ingredients.options import demand
+from paperlib.ingredients.passes import uncounted
+from paperlib.ingredients.uploads import summed
+from paperlib.ingredients.vectors import ascent, pull
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.ingredients import ascent, demand, pull, summed, uncounted
 
 
 @dataclass(kw_only=True)

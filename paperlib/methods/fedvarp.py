@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Context, Visit
+from paperlib.ingredients.uploads import summed
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.ingredients import summed
 
 
 @dataclass(kw_only=True)

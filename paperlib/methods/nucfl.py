@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
+from paperlib.ingredients.losses import dca, mdca
+from paperlib.ingredients.options import check_choices
 from paperlib.methods.base import FedAvg, State, Uploads
-from paperlib.methods.ingredients import check_choices, mean_of
 from paperlib.metrics.cka import alignment
 
 
@@ -64,17 +65,3 @@ class NUCFL(FedAvg):
 def positive_cosine(x: Tensor, y: Tensor) -> Tensor:
     """Cosine of the angle between two tensors, 0 where it is negative or one of them is zero; scalar."""
     return ((x * y).sum() / (x.norm() * y.norm()).clamp(min=torch.finfo(x.dtype).tiny)).clamp(min=0)
-
-
-def dca(logits: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
-    """|accuracy - mean confidence| of logits [B, C] with labels y [B]; rows: bool [B], the samples that count."""
-    confidence, predicted = logits.softmax(1).max(1)
-    return (mean_of((predicted == y).to(logits.dtype), rows) - mean_of(confidence, rows)).abs()
-
-
-def mdca(logits: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
-    """Mean over the classes of |mean probability - share of the labels|; arguments as for `dca`."""
-    member = (y[:, None] == torch.arange(logits.shape[1], device=y.device)).to(logits.dtype)
-    difference = logits.softmax(1) - member
-    kept = difference if rows is None else difference.where(rows[:, None], 0.0)
-    return (kept.sum(0) / (len(y) if rows is None else rows.sum())).abs().mean()

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Optimizer, Visit
+from paperlib.ingredients.uploads import summed
+from paperlib.ingredients.vectors import effective_steps
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.ingredients import effective_steps, summed
 
 
 @dataclass(kw_only=True)

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.losses import mean_of
+from paperlib.ingredients.options import check_choices
 from paperlib.methods.base import FedAvg, State
 from paperlib.methods.classifiers import Calibrated, FixedClassifier
-from paperlib.methods.ingredients import check_choices, mean_of
 
 
 @dataclass(kw_only=True)

@@ -11,9 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.data.surrogate import gaussian_surrogate, surrogate_batch
 from paperlib.federated.context import Batch, Context
+from paperlib.ingredients.distances import supervised_contrastive
+from paperlib.ingredients.losses import MASKED
 from paperlib.methods.base import FedAvg, State
-from paperlib.methods.contrast import supervised_contrastive
-from paperlib.methods.ingredients import MASKED
 
 
 @dataclass(kw_only=True)

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from paperlib.data.batches import normalise
 from paperlib.federated.simulator import sampled_clients
 from paperlib.federated.streams import torch_rng
-from paperlib.methods.classifiers import matrix_of, refit, with_matrix
+from paperlib.ingredients.classifier import matrix_of, refit, with_matrix
 from paperlib.networks import build
 
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}

@@ -13,8 +13,8 @@ from paperlib.data.batches import normalise
 from paperlib.data.surrogate import surrogate_batch
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import play_round, sampled_clients
+from paperlib.ingredients.distances import mmd, sliced_wasserstein, supervised_contrastive
 from paperlib.methods import REGISTRY, FedAvg, build
-from paperlib.methods.contrast import mmd, sliced_wasserstein, supervised_contrastive
 from paperlib.methods.fedgps import FedGPS
 from paperlib.store import Store
 

@@ -14,8 +14,8 @@ from paperlib.data.batches import epoch
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import Progress, play_round, sampled_clients
 from paperlib.federated.streams import rng, torch_rng
+from paperlib.ingredients.losses import correlation
 from paperlib.methods import FedAvg, build
-from paperlib.methods.feddecorr import correlation
 from paperlib.methods.fedimpro import FedImpro
 from paperlib.store import Store
 

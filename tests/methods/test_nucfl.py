@@ -6,7 +6,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import play_round
-from paperlib.methods.nucfl import dca, mdca
+from paperlib.ingredients.losses import dca, mdca
 from paperlib.metrics.cka import linear_cka
 
 

@@ -15,11 +15,9 @@ from paperlib.data.batches import normalise
 from paperlib.data.datasets import Dataset
 from paperlib.federated.simulator import Progress, play_round, prepare
 from paperlib.federated.workers import worker_pool
-from paperlib.methods.classifiers import matrix_of
-from paperlib.methods.contrast import supervised_contrastive
-from paperlib.methods.creff import class_gradients, mismatch
-from paperlib.methods.ingredients import adjust_logits
-from paperlib.methods.nucfl import dca, mdca
+from paperlib.ingredients.classifier import class_gradients, matrix_of, mismatch
+from paperlib.ingredients.distances import supervised_contrastive
+from paperlib.ingredients.losses import adjust_logits, dca, mdca
 
 CHEAP: dict[str, dict[str, Any]] = {
     "creff": {"m": 5, "match_steps": 3, "refit_epochs": 2},
