@@ -1,45 +1,66 @@
-"""What the values of a method's options may be."""
+"""The options of a method: which values they may have, and how a preset fills them."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import operator
+from collections.abc import Mapping
+from dataclasses import field, fields
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 if TYPE_CHECKING:
     from paperlib.methods.base import FedAvg
 
-
-def use_preset(
-    method: "FedAvg", presets: Mapping[str, Mapping[str, Any]], choices: Mapping[str, Sequence[Any]]
-) -> None:
-    """Fill the options that are None from the named preset, then refuse what is not among the choices of an option."""
-    name = type(method).__name__
-    preset = method.preset  # type: ignore[attr-defined]
-    if preset not in presets:
-        raise ValueError(f"preset of {name} is {preset!r}; choose one of {', '.join(presets)}")
-    for option, value in presets[preset].items():
-        if getattr(method, option) is None:
-            setattr(method, option, value)
-    check_choices(method, choices)
+LIMITS = {"above": operator.gt, "at_least": operator.ge, "below": operator.lt, "at_most": operator.le}
 
 
-def check_choices(method: "FedAvg", choices: Mapping[str, Sequence[Any]]) -> None:
-    """Refuse, with a ValueError, an option whose value is not among its choices."""
-    for option, allowed in choices.items():
-        if getattr(method, option) not in allowed:
-            raise ValueError(
-                f"{option} of {type(method).__name__} is {getattr(method, option)!r}; "
-                f"choose one of {', '.join(map(str, allowed))}"
-            )
+def option(default: Any, *, choices: tuple[Any, ...] = (), **limits: float) -> Any:
+    """The dataclass field of an option whose value is one of the choices, or a number within the limits.
+
+    limits: above, at_least, below, at_most. None is always allowed, and so is any string where there are no choices.
+    """
+    return field(default=default, metadata={"choices": choices, "limits": limits})
 
 
-def demand(method: "FedAvg", option: str, fits: bool, what: str) -> None:
-    """Raise ValueError for the value of an option that does not fit."""
-    if not fits:
-        value = getattr(method, option)
-        raise ValueError(f"{option} of {type(method).__name__} is {value!r}, but must be {what}")
+def check_options(method: "FedAvg") -> None:
+    """Raise ValueError for an option of a method whose value is not what `option` says."""
+    for f in fields(method):
+        if not f.metadata or (value := getattr(method, f.name)) is None:
+            continue
+        choices, limits = f.metadata["choices"], f.metadata["limits"]
+        if limits and not isinstance(value, str):
+            fits = all(LIMITS[name](value, bound) for name, bound in limits.items())
+        else:
+            fits = not choices or value in choices
+        if not fits:
+            interval = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in limits.items())
+            allowed = " or ".join(filter(None, [*map(str, choices), interval]))
+            raise ValueError(f"{f.name} of {type(method).__name__} is {value!r}, but must be {allowed}")
 
 
-def refuse_beside(method: "FedAvg", name: str, others: Iterable[type["FedAvg"]], reason: str) -> None:
-    """Raise ValueError where the method ``name`` has been combined, in whichever order, with one of the others."""
-    for other in others:
-        if isinstance(method, other):
-            raise ValueError(f"{name} cannot be combined with {other.__name__}: {reason}")
+def fill_preset(method: "FedAvg", presets: Mapping[str, Mapping[str, Any]]) -> None:
+    """Give the options that are None the values of the preset that the method's option ``preset`` names."""
+    for name, value in presets[method.preset].items():  # type: ignore[attr-defined]
+        if getattr(method, name) is None:
+            setattr(method, name, value)
+
+
+def options_of(method: type["FedAvg"]) -> dict[str, Any]:
+    """Option name -> default value of a method."""
+    return {f.name: f.default for f in fields(method) if f.init}
+
+
+def check_kinds(name: str, method: type["FedAvg"], options: Mapping[str, Any]) -> None:
+    """Raise ValueError for an option that the method ``name`` does not have, or a value of another kind than declared.
+
+    A whole number is also a float.
+    """
+    declared = {f.name: f.type for f in fields(method) if f.init}
+    for option, value in options.items():
+        if option not in declared:
+            raise ValueError(f"{name} has no option {option!r}; its options are: {', '.join(declared) or 'none'}")
+        kind: Any = declared[option]
+        kinds = {get_origin(k) or k for k in (get_args(kind) if isinstance(kind, UnionType) else (kind,))}
+        if float in kinds and not isinstance(value, bool):
+            kinds.add(int)
+        if not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and bool not in kinds):
+            called = kind.__name__ if isinstance(kind, type) else str(kind)
+            raise ValueError(f"{option} of {name} is {value!r}, which is not of the kind {called}")

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
+from paperlib.ingredients.options import check_options
 from paperlib.ingredients.uploads import Upload, Uploads
 from paperlib.networks.stacking import gradient
 
@@ -36,12 +37,20 @@ class FedAvg:
     # Whether "delta" in an upload is theta - theta_0, and whether the method's hooks rely on that.
     sends_update: ClassVar[bool] = True
     needs_update: ClassVar[bool] = False
+    # Whether every sampled client must count equally.
+    needs_uniform: ClassVar[bool] = False
+    # Methods that it cannot be combined with, and why.
+    excludes: ClassVar[dict[type["FedAvg"], str]] = {}
 
     def __post_init__(self) -> None:
         """Where a method refuses impossible options, with a ValueError, before there is a run."""
+        check_options(self)
 
     def setup(self, context: Context) -> "FedAvg":
         """Bind the method to a run, and compute what stays fixed in it; raises ValueError for what does not fit it."""
+        if self.needs_uniform and context.experiment.weighting != "uniform":
+            name = type(self).__name__
+            raise ValueError(f"weighting is {context.experiment.weighting!r}, but {name} needs uniform weights")
         self.context = context
         self.net = context.net
         return self

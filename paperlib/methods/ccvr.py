@@ -11,6 +11,7 @@ from torch import Tensor
 from paperlib.federated.context import Context
 from paperlib.federated.streams import torch_rng
 from paperlib.ingredients.classifier import matrix_of, refit, require_linear, with_matrix
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State
 from paperlib.methods.classifiers import Calibrated
 
@@ -25,19 +26,12 @@ class CCVR(Calibrated):
     takes no part: its row stays as it is. The draws are the same in every round.
     """
 
-    m: int = 200
-    epochs: int = 1
+    m: int = option(200, at_least=1)
+    epochs: int = option(1, at_least=0)
     lr: float = 0.001
     momentum: float = 0.9
     weight_decay: float = 1e-5
-    epsilon: float = 1e-4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.m < 1 or self.epochs < 0:
-            raise ValueError(f"CCVR has m {self.m} and epochs {self.epochs}, but needs at least 1 and 0")
-        if self.epsilon <= 0:
-            raise ValueError(f"epsilon of CCVR is {self.epsilon}, but must be above 0: a covariance may be singular")
+    epsilon: float = option(1e-4, above=0)  # a covariance may be singular
 
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)

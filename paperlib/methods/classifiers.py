@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
-from paperlib.ingredients.options import check_choices
+from paperlib.ingredients.options import option
 from paperlib.ingredients.passes import outputs_of
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.networks import Network
@@ -66,11 +66,7 @@ class Calibrated(FedAvg):
     calibrate_on: the clients whose features count, those "sampled" in the last round or "all".
     """
 
-    calibrate_on: str = "sampled"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choices(self, {"calibrate_on": ("sampled", "all")})
+    calibrate_on: str = option("sampled", choices=("sampled", "all"))
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)

@@ -15,6 +15,7 @@ from paperlib.data.batches import augmentation, draw_epoch, make_batch
 from paperlib.federated.context import Context, Visit
 from paperlib.federated.streams import rng, torch_rng
 from paperlib.ingredients.classifier import class_gradients, matrix_of, mismatch, refit, require_linear, with_matrix
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.networks.stacking import gradient
 
@@ -30,19 +31,13 @@ class CReFF(FedAvg):
     the same random start. Features of a class that no client has had are still the noise they were drawn as.
     """
 
-    m: int = 100
-    draws: int = 10
-    draw_size: int = 32
-    match_steps: int = 100
+    m: int = option(100, at_least=1)
+    draws: int = option(10, at_least=1)
+    draw_size: int = option(32, at_least=1)
+    match_steps: int = option(100, at_least=0)
     match_lr: float = 0.1
-    refit_epochs: int = 300
+    refit_epochs: int = option(300, at_least=0)
     refit_lr: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, least in {"m": 1, "draws": 1, "draw_size": 1, "match_steps": 0, "refit_epochs": 0}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} of CReFF is {getattr(self, name)}, but must be at least {least}")
 
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)

@@ -13,6 +13,7 @@ from torch.nn.functional import softmax
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.ingredients.label_matrix import label_matrix, score, shift_matrix, template_divergence
 from paperlib.ingredients.losses import flatness_loss
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.mixup import Mixup
 
@@ -32,22 +33,13 @@ class FedACD(Mixup):
     """
 
     lambda_: float = 1.0
-    partner: str = "rare"
-    delta_miss: float = 1e-3
+    partner: str = option("rare", choices=("permutation", "rare"))
+    delta_miss: float = option(1e-3, above=0)  # its logarithm is taken
     flatten: bool = True
     adjust: bool = True
     score: bool = True
-    p_source: str = "clean"
-    kl_reduction: str = "mean"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.delta_miss <= 0:
-            raise ValueError(f"delta_miss of FedACD is {self.delta_miss}, but must be above 0: its logarithm is taken")
-        if self.p_source not in ("clean", "running"):
-            raise ValueError(f"p_source of FedACD is {self.p_source!r}; choose clean or running")
-        if self.kl_reduction not in ("mean", "sum"):
-            raise ValueError(f"kl_reduction of FedACD is {self.kl_reduction!r}; choose mean or sum")
+    p_source: str = option("clean", choices=("clean", "running"))
+    kl_reduction: str = option("mean", choices=("mean", "sum"))
 
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from paperlib.federated.context import Batch
-from paperlib.ingredients.options import demand
+from paperlib.ingredients.options import option
 from paperlib.ingredients.passes import uncounted
 from paperlib.ingredients.vectors import ascent
 from paperlib.methods.base import FedAvg, State
@@ -23,14 +23,9 @@ class FedASAM(FedAvg):
     BatchNorm's statistics count a batch once, at w; in the authors' code they count it at both points.
     """
 
-    rho: float = 0.7
-    eta: float = 0.2
+    rho: float = option(0.7, at_least=0)
+    eta: float = option(0.2, at_least=0)
     adaptive: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for option in ("rho", "eta"):
-            demand(self, option, getattr(self, option) >= 0, "at least 0")
 
     def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         perturbed = theta + self.perturbation(theta, super().gradient(theta, batch, shared, own))

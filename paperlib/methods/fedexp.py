@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paperlib.ingredients.options import demand, refuse_beside
+from paperlib.ingredients.options import option
 from paperlib.ingredients.vectors import extrapolated
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.fedacg import FedACG
@@ -26,13 +26,9 @@ class FedExP(FedAvg):
     The server's state holds the eta_g of the last round.
     """
 
-    epsilon: float = 1e-3
+    excludes = dict.fromkeys((FedAvgM, FedAdam, FedACG), "both decide how far the server goes")
+    epsilon: float = option(1e-3, at_least=0)
     average: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        demand(self, "epsilon", self.epsilon >= 0, "at least 0")
-        refuse_beside(self, "FedExP", (FedAvgM, FedAdam, FedACG), "both decide how far the server goes")
 
     def server_init(self, theta: Tensor) -> State:
         state = super().server_init(theta) | {"eta_g": theta.new_ones(()), "epsilon": theta.new_tensor(self.epsilon)}

@@ -18,7 +18,7 @@ from paperlib.data.surrogate import Surrogate, gaussian_surrogate, latent_surrog
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.streams import torch_rng
 from paperlib.ingredients.distances import mmd, sliced_wasserstein, supervised_contrastive
-from paperlib.ingredients.options import use_preset
+from paperlib.ingredients.options import fill_preset, option
 from paperlib.ingredients.passes import PASS
 from paperlib.ingredients.vectors import clip_norm
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
@@ -33,14 +33,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "prototypes": "fixed", "clip": 0.0,
     },
 }  # fmt: skip
-CHOICES = {
-    "surrogate": ("gaussian", "latent", "none"),
-    "distance": ("supcon", "w1", "mmd"),
-    "bn": ("joint", "separate"),
-    "path_sign": (1, -1),
-    "path_norm": ("layer_sum", "global"),
-    "prototypes": ("training", "fixed"),
-}
 OWN_WEIGHT = 0.1  # of the surrogate features among themselves, against surrogate and real ones together
 PROTOTYPE_IMAGES = 100  # per class, for prototypes "fixed"
 
@@ -70,43 +62,35 @@ class FedGPS(FedAvg):
     passes_loss_on = False
     one_by_one = "draws surrogate images in every step"
     needs_update = True
-    preset: str = "authors"
-    lambda_1: float | None = None
-    lambda_2: float | None = None
-    lambda_g: float = 0.5
-    eta_g: float = 1.0
-    path_sign: int | None = None
-    path_norm: str | None = None
+    needs_uniform = True  # a client's own update is taken out of a plain mean
+    preset: str = option("authors", choices=("authors", "paper"))
+    lambda_1: float | None = option(None, at_least=0)
+    lambda_2: float | None = option(None, at_least=0)
+    lambda_g: float = option(0.5, at_least=0)
+    eta_g: float = option(1.0, above=0)
+    path_sign: int | None = option(None, choices=(1, -1))
+    path_norm: str | None = option(None, choices=("layer_sum", "global"))
     require_history: bool = False
-    surrogate: str = "gaussian"
-    surrogate_seed: int = 0
-    surrogate_images: int | None = None
-    surrogate_batch: int = 128
-    surrogate_weight: float = 1.0
-    distance: str = "supcon"
+    surrogate: str = option("gaussian", choices=("gaussian", "latent", "none"))
+    surrogate_seed: int = option(0, at_least=0)
+    surrogate_images: int | None = option(None, above=0)
+    surrogate_batch: int = option(128, above=0)
+    surrogate_weight: float = option(1.0, at_least=0)
+    distance: str = option("supcon", choices=("supcon", "w1", "mmd"))
     match_classes: bool | None = None
-    prototypes: str | None = None
-    bn: str = "joint"
-    clip: float | None = None
+    prototypes: str | None = option(None, choices=("training", "fixed"))
+    bn: str = option("joint", choices=("joint", "separate"))
+    clip: float | None = option(None, at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        use_preset(self, PRESETS, CHOICES)
-        for name in ("lambda_1", "lambda_2", "lambda_g", "surrogate_weight", "clip", "surrogate_seed"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} of FedGPS is {getattr(self, name)}, but must not be negative")
-        for name in ("eta_g", "surrogate_images", "surrogate_batch"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} of FedGPS is {value}, but must be above 0")
+        fill_preset(self, PRESETS)
 
     def outputs(self, classes: int) -> int:
         return super().outputs(classes) * (1 if self.surrogate == "none" else 2)
 
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)
-        if context.experiment.weighting != "uniform":
-            raise ValueError("FedGPS takes a client's own update out of a plain mean: weighting must be uniform")
         data = context.data
         self.classes = data.num_classes
         self.images: Surrogate | None = None

@@ -13,17 +13,12 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.streams import torch_rng
-from paperlib.ingredients.options import use_preset
+from paperlib.ingredients.options import fill_preset, option
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 
 PRESETS: dict[str, dict[str, Any]] = {
     "authors": {"schedule": "ramp", "joint_bn": True, "beta_m": "authors", "n_fake": "authors", "s_max": 0.1},
     "paper": {"schedule": "constant", "joint_bn": False, "beta_m": 0.9, "n_fake": "batch", "s_max": float("inf")},
-}
-CHOICES = {
-    "schedule": ("ramp", "ramp_clipped", "constant"),
-    "spread": ("std", "var"),
-    "server_weights": ("uniform", "label_size"),
 }
 # First stage after the cut: after the second stage of a ResNet (its 9th convolution), after the convolutions of a VGG.
 CUTS = {"resnet18": 3, "resnet18_gn": 3, "resnet50": 3, "fedacd_resnet18": 3, "vgg9": 3, "vgg11": 5}
@@ -53,37 +48,25 @@ class FedImpro(FedAvg):
 
     passes_loss_on = False
     one_by_one = "draws features in every step"
-    preset: str = "authors"
+    preset: str = option("authors", choices=("authors", "paper"))
     cut: int | str | None = None
-    schedule: str | None = None
-    ramp: float = 500
+    schedule: str | None = option(None, choices=("ramp", "ramp_clipped", "constant"))
+    ramp: float = option(500, above=0)  # the weight is divided by it
     joint_bn: bool | None = None
-    beta_m: float | str | None = None
-    beta_g: float = 0.0
-    noise: float = 0.0
-    n_fake: int | str | None = None
-    s_max: float | None = None
-    spread: str = "std"
-    fixed_std: float | None = None
-    min_count: int = 1
-    server_weights: str = "uniform"
+    beta_m: float | str | None = option(None, choices=("authors",), at_least=0, at_most=1)
+    beta_g: float = option(0.0, at_least=0, at_most=1)
+    noise: float = option(0.0, at_least=0)
+    n_fake: int | str | None = option(None, choices=("authors", "batch"), at_least=0)
+    s_max: float | None = option(None, at_least=0)
+    spread: str = option("std", choices=("std", "var"))
+    fixed_std: float | None = option(None, at_least=0)
+    min_count: int = option(1, at_least=0)
+    server_weights: str = option("uniform", choices=("uniform", "label_size"))
     pooled: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        use_preset(self, PRESETS, CHOICES)
-        if self.beta_m != "authors" and (isinstance(self.beta_m, str) or not 0 <= (self.beta_m or 0) <= 1):
-            raise ValueError(f"beta_m of FedImpro is {self.beta_m!r}; choose authors or a number from 0 to 1")
-        if not 0 <= self.beta_g <= 1:
-            raise ValueError(f"beta_g of FedImpro is {self.beta_g}, but must lie in [0, 1]")
-        if isinstance(self.n_fake, str) and self.n_fake not in ("authors", "batch"):
-            raise ValueError(f"n_fake of FedImpro is {self.n_fake!r}; choose authors, batch or a whole number")
-        if not self.ramp > 0:
-            raise ValueError(f"ramp of FedImpro is {self.ramp}, but must be above 0: the weight is divided by it")
-        for name in ("noise", "s_max", "n_fake", "fixed_std", "min_count"):
-            value = getattr(self, name)
-            if not (value is None or isinstance(value, str) or value >= 0):
-                raise ValueError(f"{name} of FedImpro is {value}, but must not be negative")
+        fill_preset(self, PRESETS)
 
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from paperlib.federated.context import Visit
 from paperlib.federated.streams import torch_rng
-from paperlib.ingredients.options import demand
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State, Upload
 
 
@@ -24,15 +24,9 @@ class FedInit(FedAvg):
     """
 
     sends_update = False
-    beta: float = 0.1
-    average: str = "models"
-    unseen: str = "received"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        demand(self, "beta", self.beta >= 0, "at least 0")
-        demand(self, "average", self.average in ("models", "updates"), "models or updates")
-        demand(self, "unseen", self.unseen in ("received", "initial"), "received or initial")
+    beta: float = option(0.1, at_least=0)
+    average: str = option("models", choices=("models", "updates"))
+    unseen: str = option("received", choices=("received", "initial"))
 
     def client_init(self, client: int, theta: Tensor) -> State:
         last = theta

@@ -11,9 +11,8 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
-from paperlib.federated.context import Context
 from paperlib.federated.streams import rng
-from paperlib.ingredients.options import demand
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 
 TAKEN = ("send", "begin", "weights", "weight", "aggregate", "finish")  # hooks that others must leave alone
@@ -31,21 +30,15 @@ class FedMR(FedAvg):
         by itself, as in the authors' code, which parts a layer's bias from its weight.
     """
 
-    first_stage: int = 0
-    permute: str = "layer"
+    needs_uniform = True
+    first_stage: int = option(0, at_least=0)
+    permute: str = option("layer", choices=("layer", "tensor"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        demand(self, "first_stage", self.first_stage >= 0, "at least 0")
-        demand(self, "permute", self.permute in ("layer", "tensor"), "layer or tensor")
         for kind in type(self).__mro__:
             if kind not in (FedMR, FedAvg) and not vars(kind).keys().isdisjoint(TAKEN):
                 raise ValueError(f"FedMR cannot be combined with {kind.__name__}: it has several global models")
-
-    def setup(self, context: Context) -> FedAvg:
-        if context.experiment.weighting != "uniform":
-            raise ValueError(f"weighting is {context.experiment.weighting!r}, but FedMR needs uniform weights")
-        return super().setup(context)
 
     def server_init(self, theta: Tensor) -> State:
         models = theta.repeat(self.context.experiment.sampled, 1)

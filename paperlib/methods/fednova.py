@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from paperlib.federated.context import Context, Visit
-from paperlib.ingredients.options import refuse_beside
 from paperlib.ingredients.vectors import effective_steps, extrapolated
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.feddyn import FedDyn
@@ -25,10 +24,7 @@ class FedNova(FedAvg):
     """
 
     needs_update = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        refuse_beside(self, "FedNova", (FedDyn,), "the server's h adds up updates as if all took equally many steps")
+    excludes = {FedDyn: "the server's h adds up updates as if all took equally many steps"}
 
     def setup(self, context: Context) -> FedAvg:
         if context.experiment.momentum_buffer != "reset":

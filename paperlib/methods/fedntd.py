@@ -9,6 +9,7 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch
 from paperlib.ingredients.losses import not_true, softened_kl
+from paperlib.ingredients.options import option
 from paperlib.ingredients.passes import teacher_logits
 from paperlib.methods.base import FedAvg
 
@@ -21,12 +22,7 @@ class FedNTD(FedAvg):
     """
 
     beta: float = 1.0
-    tau: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.tau <= 0:
-            raise ValueError(f"tau of FedNTD is {self.tau}, but a temperature must be above 0")
+    tau: float = option(1.0, above=0)
 
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         teacher, student = (not_true(z, batch.y) for z in (teacher_logits(self.net, batch), logits))

@@ -10,6 +10,7 @@ from torch.nn.functional import normalize
 
 from paperlib.federated.context import Batch
 from paperlib.ingredients.losses import softened_kl
+from paperlib.ingredients.options import option
 from paperlib.ingredients.passes import teacher_logits, uncounted
 from paperlib.ingredients.vectors import ascent
 from paperlib.methods.base import FedAvg, State
@@ -25,12 +26,7 @@ class FedSOL(FedAvg):
     """
 
     rho: float = 1.0
-    tau: float = 3.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.tau <= 0:
-            raise ValueError(f"tau of FedSOL is {self.tau}, but a temperature must be above 0")
+    tau: float = option(3.0, above=0)
 
     def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         perturbed = theta + self.perturbation(theta, batch)

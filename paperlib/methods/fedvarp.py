@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paperlib.federated.context import Context, Visit
+from paperlib.federated.context import Visit
 from paperlib.ingredients.uploads import summed
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 
@@ -22,11 +22,7 @@ class FedVARP(FedAvg):
     """
 
     sends_update = False
-
-    def setup(self, context: Context) -> FedAvg:
-        if context.experiment.weighting != "uniform":
-            raise ValueError(f"weighting is {context.experiment.weighting!r}, but FedVARP needs uniform weights")
-        return super().setup(context)
+    needs_uniform = True
 
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"y": torch.zeros_like(theta)}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Context
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State, Uploads
 
 # Table 8: one mean per ... -> the dimensions of a convolution weight [C_out, C_in, K_h, K_w] it is taken over.
@@ -31,15 +32,8 @@ class Centralized(FedAvg):
         paper reports; "skip" leaves it alone, as in the paper's text.
     """
 
-    mean: str = "Cout"
-    vector_params: str = "center"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.mean not in MEANS:
-            raise ValueError(f"mean is {self.mean!r}; the means of Table 8 are {', '.join(MEANS)}")
-        if self.vector_params not in ("center", "skip"):
-            raise ValueError(f"vector_params is {self.vector_params!r}; choose center or skip")
+    mean: str = option("Cout", choices=tuple(MEANS))
+    vector_params: str = option("center", choices=("center", "skip"))
 
     def center(self, vector: Tensor, tensors: int | None = None) -> Tensor:
         """P vector for the first ``tensors`` parameter tensors (default all), in place.  [P] -> [P]"""
@@ -59,12 +53,7 @@ class LocalGC(Centralized):
         that is left out; or lambda in [0, 1], the share of parameter tensors that is centralized.
     """
 
-    border: str | float = "all"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.border, str) and not 0 <= self.border <= 1:
-            raise ValueError(f"border is {self.border}; as lambda it lies in [0, 1]")
+    border: str | float = option("all", at_least=0, at_most=1)
 
     def setup(self, context: Context) -> "FedAvg":
         super().setup(context)
@@ -98,4 +87,4 @@ class GlobalGC(Centralized):
 class GCFed(LocalGC, GlobalGC):
     """LocalGC on the feature layers, then GlobalGC, which thereby acts on the classifier (Algorithm 1)."""
 
-    border: str | float = "classifier"
+    border: str | float = option("classifier", at_least=0, at_most=1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
 from paperlib.ingredients.losses import dca, mdca
-from paperlib.ingredients.options import check_choices
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State, Uploads
 from paperlib.metrics.cka import alignment
 
@@ -26,12 +26,8 @@ class NUCFL(FedAvg):
     """
 
     beta: float = 1.0
-    calibration: str = "dca"
-    similarity: str = "cka"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choices(self, {"calibration": ("dca", "mdca"), "similarity": ("cka", "cosine")})
+    calibration: str = option("dca", choices=("dca", "mdca"))
+    similarity: str = option("cka", choices=("cka", "cosine"))
 
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"movement": torch.zeros_like(theta)}

@@ -124,9 +124,9 @@ def test_features_are_those_under_the_statistics_of_the_global_model(play):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"m": 0}, "CCVR has m 0 and epochs 1, but needs at least 1 and 0"),
+        ({"m": 0}, "m of CCVR is 0, but must be at least 1"),
         ({"epsilon": 0.0}, "epsilon of CCVR is 0.0, but must be above 0"),
-        ({"calibrate_on": "none"}, "calibrate_on of CCVR is 'none'; choose one of sampled, all"),
+        ({"calibrate_on": "none"}, "calibrate_on of CCVR is 'none', but must be sampled or all"),
     ],
     ids=str,
 )

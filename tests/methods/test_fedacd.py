@@ -397,9 +397,9 @@ def test_inside_fedlc_classes_that_are_masked_cost_nothing(start, play, batch_of
     ("options", "sentence"),
     [
         ({"delta_miss": 0.0}, "delta_miss of FedACD is 0.0, but must be above 0"),
-        ({"p_source": "test"}, "p_source of FedACD is 'test'; choose clean or running"),
-        ({"kl_reduction": "max"}, "kl_reduction of FedACD is 'max'; choose mean or sum"),
-        ({"mixup": -1.0}, "mixup is -1.0"),
+        ({"p_source": "test"}, "p_source of FedACD is 'test', but must be clean or running"),
+        ({"kl_reduction": "max"}, "kl_reduction of FedACD is 'max', but must be mean or sum"),
+        ({"mixup": -1.0}, "mixup of FedACD is -1.0"),
         ({"base": "mixup"}, "one already contains the other"),
         ({"base": "fedacg"}, "both have an option lambda_"),
         ({"base": "fedgps"}, "FedACD needs one output per class; FedGPS and VHL have more, unless without surrogates"),

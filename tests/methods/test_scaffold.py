@@ -123,5 +123,5 @@ def test_two_vectors_travel_each_way(play):
 
 @pytest.mark.parametrize("option", [{"correction": "both"}, {"c_scale": "1/K"}])
 def test_unknown_choices_are_refused(start, option):
-    with pytest.raises(ValueError, match="SCAFFOLD is .* choose"):
+    with pytest.raises(ValueError, match="Scaffold is .*, but must be"):
         start("scaffold", option)

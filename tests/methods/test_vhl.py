@@ -92,7 +92,7 @@ def test_evaluated_model_knows_the_real_classes_only(play, start):
 @pytest.mark.parametrize(
     ("options", "changes", "sentence"),
     [
-        ({"alpha": -1.0}, {}, "alpha of VHL is -1.0, but must not be negative"),
+        ({"alpha": -1.0}, {}, "alpha of VHL is -1.0, but must be at least 0"),
         ({"surrogate_batch": 0}, {}, "surrogate_batch of VHL is 0, but must be at least 1"),
         ({"base": "fednh"}, {}, "VHL takes its virtual classes out by their biases, but mlp has none"),
         ({"base": "feddecorr"}, {}, "VHL cannot be wrapped around FedDecorr, whose loss it would not see"),
