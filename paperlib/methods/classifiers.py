@@ -9,6 +9,7 @@ from torch import Tensor
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
 from paperlib.ingredients.options import option
 from paperlib.ingredients.passes import outputs_of
+from paperlib.ingredients.uploads import seen
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.networks import Network
 from paperlib.networks.layers import Hyperspherical, orthonormal
@@ -77,16 +78,14 @@ class Calibrated(FedAvg):
         sampled = theta.new_zeros(self.context.experiment.clients)
         buffers, total = torch.zeros(self.net.buffer_size, dtype=theta.dtype, device=theta.device), 0.0
 
-        def noted() -> Iterator[tuple[float, int, Upload]]:
+        def note(p: float, client: int, upload: Upload) -> None:
             nonlocal total
-            for p, client, upload in uploads:
-                sampled[client] = 1
-                total += p
-                if "buffers" in upload:
-                    buffers.add_(upload["buffers"], alpha=p)
-                yield p, client, upload
+            sampled[client] = 1
+            total += p
+            if "buffers" in upload:
+                buffers.add_(upload["buffers"], alpha=p)
 
-        new, server = super().aggregate(server, theta, noted())
+        new, server = super().aggregate(server, theta, seen(uploads, note))
         mean = {"buffers": buffers.div_(total or 1.0)} if self.net.buffer_size else {}
         return new, server | mean | {"sampled": sampled}
 

@@ -4,7 +4,6 @@ Shang et al. 2022, "Federated learning on heterogeneous and long-tailed data via
 features", Algorithm 1.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +15,7 @@ from paperlib.federated.context import Context, Visit
 from paperlib.federated.streams import rng, torch_rng
 from paperlib.ingredients.classifier import class_gradients, matrix_of, mismatch, refit, require_linear, with_matrix
 from paperlib.ingredients.options import option
+from paperlib.ingredients.uploads import seen
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.networks.stacking import gradient
 
@@ -79,15 +79,13 @@ class CReFF(FedAvg):
         sums = phi.new_zeros(len(features), *phi.shape)
         counts = phi.new_zeros(len(features), 1, 1)
 
-        def noted() -> Iterator[tuple[float, int, Upload]]:
-            for p, client, upload in uploads:
-                sums.index_add_(0, upload["classes"], upload["gradients"])
-                counts[upload["classes"]] += 1
-                yield p, client, upload
+        def note(p: float, client: int, upload: Upload) -> None:
+            sums.index_add_(0, upload["classes"], upload["gradients"])
+            counts[upload["classes"]] += 1
 
-        new, server = super().aggregate(server, theta, noted())
-        seen = torch.nonzero(counts[:, 0, 0])[:, 0]
-        features[seen] = self.matched(features[seen], phi, seen, sums[seen] / counts[seen])
+        new, server = super().aggregate(server, theta, seen(uploads, note))
+        known = torch.nonzero(counts[:, 0, 0])[:, 0]
+        features[known] = self.matched(features[known], phi, known, sums[known] / counts[known])
         generator = torch_rng(self.context.experiment.seed, "classifier retraining", device=phi.device)
         start = torch.empty_like(phi).uniform_(-1, 1, generator=generator) * features.shape[-1] ** -0.5
         y = torch.arange(len(features), device=phi.device).repeat_interleave(self.m)

@@ -3,13 +3,13 @@
 Jhunjhunwala, Wang and Joshi 2023, "FedExP: Speeding up federated averaging via extrapolation", Algorithm 1.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from paperlib.ingredients.options import option
+from paperlib.ingredients.uploads import seen
 from paperlib.ingredients.vectors import extrapolated
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.fedacg import FedACG
@@ -37,14 +37,12 @@ class FedExP(FedAvg):
     def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         squares, total = theta.new_zeros(()), 0.0
 
-        def noted() -> Iterator[tuple[float, int, Upload]]:
+        def note(p: float, client: int, upload: Upload) -> None:
             nonlocal total
-            for p, client, upload in uploads:
-                squares.add_(upload["delta"].square().sum(), alpha=p)
-                total += p
-                yield p, client, upload
+            squares.add_(upload["delta"].square().sum(), alpha=p)
+            total += p
 
-        new, server = super().aggregate(server, theta, noted())
+        new, server = super().aggregate(server, theta, seen(uploads, note))
         epsilon = server["epsilon"]
         eta_g = (squares / total / (2 * ((new - theta).square().sum() + epsilon))).clamp(min=1.0)
         server = server | {"eta_g": eta_g, "epsilon": epsilon * self.context.experiment.lr_decay**2}

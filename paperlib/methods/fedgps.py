@@ -5,7 +5,6 @@
 """
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +15,10 @@ from torch.nn.functional import cross_entropy
 from paperlib.data.batches import normalise
 from paperlib.data.surrogate import Surrogate, gaussian_surrogate, latent_surrogate, surrogate_batch
 from paperlib.federated.context import Batch, Context, Visit
-from paperlib.federated.streams import torch_rng
 from paperlib.ingredients.distances import mmd, sliced_wasserstein, supervised_contrastive
 from paperlib.ingredients.options import fill_preset, option
 from paperlib.ingredients.passes import PASS
+from paperlib.ingredients.uploads import seen
 from paperlib.ingredients.vectors import clip_norm
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 
@@ -220,14 +219,6 @@ class FedGPS(FedAvg):
         with torch.no_grad():
             return self.net(theta, x, stop="classifier", buffers=buffers)
 
-    def prototype_distance(self, theta: Tensor, buffers: Tensor, server: State) -> float:
-        """Mean distance of surrogate features from their prototypes E_c, in evaluation mode (Figure 2c)."""
-        assert self.images is not None
-        chosen = torch.randint(len(self.images.labels), (5 * self.surrogate_batch,), generator=torch_rng(0, "probe"))
-        chosen = chosen.to(theta.device)
-        away = self.surrogate_features(theta, buffers, chosen) - server["prototypes"][self.images.labels[chosen]]
-        return float(away.norm(dim=1).nanmean())
-
     # -- end of a round
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
@@ -256,28 +247,23 @@ class FedGPS(FedAvg):
         return super().weight(p, upload) if torch.isfinite(upload["delta"]).all() else 0.0
 
     def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        mean, participants = torch.zeros_like(theta), 0
-        sums: Tensor | None = None
-        counts = torch.zeros(self.classes, dtype=theta.dtype, device=theta.device)
+        mean, participants = torch.zeros_like(theta), torch.tensor(0)
+        sums, counts = theta.new_zeros(self.classes, self.net.feature_size), theta.new_zeros(self.classes)
 
-        def noted() -> Iterator[tuple[float, int, Upload]]:
-            nonlocal participants, sums
-            for p, client, upload in uploads:
-                mean.add_(upload["delta"])
-                participants += 1
-                if "prototypes" in upload:
-                    n = upload.get("counts", torch.ones_like(counts))
-                    counts.add_(n)
-                    weighted = n[:, None] * upload["prototypes"]
-                    sums = weighted if sums is None else sums.add_(weighted)
-                yield p, client, upload
+        def note(p: float, client: int, upload: Upload) -> None:
+            mean.add_(upload["delta"])
+            participants.add_(1)
+            if "prototypes" in upload:
+                n = upload.get("counts", torch.ones_like(counts))
+                counts.add_(n)
+                sums.add_(n[:, None] * upload["prototypes"])
 
-        new, server = super().aggregate(server, theta, noted())
-        mean.div_(max(participants, 1))
+        new, server = super().aggregate(server, theta, seen(uploads, note))
+        mean.div_(max(int(participants), 1))
         if self.eta_g != 1:
             new = theta + self.eta_g * (new - theta)
-        server = server | {"mean": mean, "participants": torch.tensor(participants)}
-        if sums is not None:
+        server = server | {"mean": mean, "participants": participants}
+        if counts.any():
             old = server.get("prototypes", torch.full_like(sums, torch.nan))
             server["prototypes"] = torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], old)
         return new, server

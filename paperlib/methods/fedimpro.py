@@ -3,7 +3,6 @@
 "FedImpro: Measuring and improving client update in federated learning", ICLR 2024, Algorithm 1, Eq. 5 to 7.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.streams import torch_rng
 from paperlib.ingredients.options import fill_preset, option
+from paperlib.ingredients.uploads import seen
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -172,18 +172,16 @@ class FedImpro(FedAvg):
         # Sums of how far the clients are from the old values, so that a class that none of them has keeps its bits.
         d_mu, d_s, d_variance = (torch.zeros_like(mu) for _ in range(3))
 
-        def noted() -> Iterator[tuple[float, int, Upload]]:
+        def note(p: float, client: int, upload: Upload) -> None:
             nonlocal clients
-            for p, client, upload in uploads:
-                weight, away = self.share(upload), upload["mu"] - mu
-                d_mu.addcmul_(weight, away)
-                d_s.addcmul_(weight, upload["s"] - s)
-                if self.pooled:
-                    d_variance.addcmul_(weight, self.variance(upload["s"]) - self.variance(s) + away.square())
-                clients += 1
-                yield p, client, upload
+            weight, away = self.share(upload), upload["mu"] - mu
+            d_mu.addcmul_(weight, away)
+            d_s.addcmul_(weight, upload["s"] - s)
+            if self.pooled:
+                d_variance.addcmul_(weight, self.variance(upload["s"]) - self.variance(s) + away.square())
+            clients += 1
 
-        new, server = super().aggregate(server, theta, noted())
+        new, server = super().aggregate(server, theta, seen(uploads, note))
         if self.server_weights == "uniform":
             for total in (d_mu, d_s, d_variance):
                 total.div_(clients)

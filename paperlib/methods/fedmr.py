@@ -3,7 +3,6 @@
 Hu et al. 2024, "Is aggregation the only choice? Federated learning via layer-wise model recombination", Algorithm 1.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -13,7 +12,8 @@ from torch import Tensor
 
 from paperlib.federated.streams import rng
 from paperlib.ingredients.options import option
-from paperlib.methods.base import FedAvg, State, Upload, Uploads
+from paperlib.ingredients.uploads import seen
+from paperlib.methods.base import FedAvg, State, Uploads
 
 TAKEN = ("send", "begin", "weights", "weight", "aggregate", "finish")  # hooks that others must leave alone
 
@@ -49,13 +49,9 @@ class FedMR(FedAvg):
 
     def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         models, round = server["models"].clone(), int(server["rounds"]) + 1
-
-        def noted() -> Iterator[tuple[float, int, Upload]]:
-            for model, (p, client, upload) in zip(models, uploads, strict=True):
-                model.add_(upload["delta"])
-                yield p, client, upload
-
-        new, server = super().aggregate(server, theta, noted())
+        turn = iter(models)
+        trained = seen(uploads, lambda p, client, upload: next(turn).add_(upload["delta"]))
+        new, server = super().aggregate(server, theta, trained)
         if round <= self.first_stage:
             models = new.repeat(len(models), 1)
         else:

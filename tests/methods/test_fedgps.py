@@ -220,19 +220,6 @@ def test_prototypes_reach_the_clients_and_pull_their_surrogate_features(play):
     assert spread(3.0) < 0.5 * spread(0.0)
 
 
-def test_prototype_distance_is_the_mean_length_of_what_separates_them(start):
-    """With one image per class, so that it does not matter which are drawn."""
-    method, progress = start("fedgps", {"surrogate_images": 1, "surrogate_batch": 12})
-    x = normalise(method.images.images, method.images).double()
-    z = method.net.features(progress.theta, x)
-    away = torch.full_like(z, 3 / z.shape[1] ** 0.5)
-    assert method.prototype_distance(progress.theta, progress.buffers, {"prototypes": z}) == pytest.approx(0, abs=1e-12)
-    server = {"prototypes": z + away}
-    assert method.prototype_distance(progress.theta, progress.buffers, server) == pytest.approx(3.0)
-    server["prototypes"][2] = torch.nan  # a class that has none yet
-    assert method.prototype_distance(progress.theta, progress.buffers, server) == pytest.approx(3.0)
-
-
 # -- state and traffic
 
 
