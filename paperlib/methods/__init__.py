@@ -5,7 +5,6 @@ FedProx. Two methods combine by cooperative inheritance: each hook of the outer 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from paperlib.ingredients.options import check_kinds, options_of
@@ -121,7 +120,7 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
     shared = set(options_of(outer)) & set(options_of(base))
     if shared:
         raise ValueError(f"{outer.__name__} and {base.__name__} both have an option {', '.join(sorted(shared))}")
-    return dataclass(kw_only=True)(type(f"{outer.__name__}{base.__name__}", (outer, base), {}))
+    return type(f"{outer.__name__}{base.__name__}", (outer, base), {})
 
 
 def _find(name: str) -> type[FedAvg]:

@@ -4,26 +4,28 @@ McMahan et al. 2017, "Communication-efficient learning of deep networks from dec
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, dataclass_transform
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
-from paperlib.ingredients.options import check_options
+from paperlib.ingredients.options import check_options, option
 from paperlib.ingredients.uploads import Upload, Uploads
 from paperlib.networks.stacking import gradient
 
 State = dict[str, Tensor]
 
 
+@dataclass_transform(kw_only_default=True, field_specifiers=(option,))
 @dataclass(kw_only=True)
 class FedAvg:
     """Local SGD, then the average of the clients' updates.
 
-    The fields of a method are its options; hooks change nothing in the method itself, so that one method serves all
-    clients at once. ``self.context`` holds what is fixed during a run: network, experiment, class counts.
+    A method is a subclass, and thereby a dataclass; its fields are its options. Hooks change nothing in the method
+    itself, so that one method serves all clients at once. ``self.context`` holds what is fixed during a run: network,
+    experiment, class counts.
     Vectors are flat, [P]. ``server``, ``own`` (one client's persistent state), ``shared`` (what every sampled client
     receives beside theta) and uploads are dicts of tensors; what they hold is what the run stores and sends.
     """
@@ -41,6 +43,9 @@ class FedAvg:
     needs_uniform: ClassVar[bool] = False
     # Methods that it cannot be combined with, and why.
     excludes: ClassVar[dict[type["FedAvg"], str]] = {}
+
+    def __init_subclass__(cls) -> None:
+        dataclass(kw_only=True)(cls)
 
     def __post_init__(self) -> None:
         """Where a method refuses impossible options, with a ValueError, before there is a run."""

@@ -3,8 +3,6 @@
 Luo et al. 2021, "No fear of heterogeneity: Classifier calibration for federated learning with non-IID data".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -16,7 +14,6 @@ from paperlib.methods.base import FedAvg, State
 from paperlib.methods.classifiers import Calibrated
 
 
-@dataclass(kw_only=True)
 class CCVR(Calibrated):
     """Training is FedAvg's; the model that is evaluated has a classifier refitted to virtual features.
 

@@ -1,7 +1,6 @@
 """Two ways to a classifier that clients do not train: fixed on the unit sphere, or fitted after training."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,7 +14,6 @@ from paperlib.networks import Network
 from paperlib.networks.layers import Hyperspherical, orthonormal
 
 
-@dataclass(kw_only=True)
 class FixedClassifier(FedAvg):
     """The classifier is s W z / ||z|| with orthonormal rows W [C, d], which local training leaves alone.
 
@@ -58,7 +56,6 @@ class FixedClassifier(FedAvg):
         return theta
 
 
-@dataclass(kw_only=True)
 class Calibrated(FedAvg):
     """The model that is evaluated has a classifier fitted to `client_features` under the global model.
 

@@ -4,8 +4,6 @@ Shang et al. 2022, "Federated learning on heterogeneous and long-tailed data via
 features", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 import torch
 from numpy.random import Generator
 from torch import Tensor
@@ -20,7 +18,6 @@ from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.networks.stacking import gradient
 
 
-@dataclass(kw_only=True)
 class CReFF(FedAvg):
     """Clients train as in FedAvg; the model that is evaluated has the retrained classifier phi.
 

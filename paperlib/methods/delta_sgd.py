@@ -3,8 +3,6 @@
 Kim et al. 2024, "Adaptive federated learning with auto-tuned clients", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -17,7 +15,6 @@ from paperlib.methods.fednova import FedNova
 from paperlib.methods.scaffold import Scaffold
 
 
-@dataclass(kw_only=True)
 class DeltaSGD(FedAvg):
     """w_{j+1} = w_j - eta_j g_j with the local learning rate eta_j, which starts at eta_0 in every round, and then is
 

@@ -4,7 +4,7 @@
 sections 3 and 4, Eq. 6 to 11.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,7 +18,6 @@ from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.mixup import Mixup
 
 
-@dataclass(kw_only=True)
 class FedACD(Mixup):
     """Clients minimise L1 + lambda L2 on mixed images; the server averages with weights V.
 
@@ -101,7 +100,6 @@ class FedACD(Mixup):
         return super().weight(p, upload) * (float(upload["V"]) if self.score else 1.0)
 
 
-@dataclass(kw_only=True)
 class FedACDBase(FedACD):
     """FedACD with plain averaging (section 4.3)."""
 

@@ -3,8 +3,6 @@
 Kim, Kim and Han 2024, "Communication-efficient federated learning with accelerated client gradient".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -14,7 +12,6 @@ from paperlib.ingredients.vectors import pull
 from paperlib.methods.base import FedAvg, State, Uploads
 
 
-@dataclass(kw_only=True)
 class FedACG(FedAvg):
     """Clients receive w^t + lambda m and minimise their loss + beta/2 ||w - (w^t + lambda m)||^2.
 

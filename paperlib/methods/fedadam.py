@@ -3,8 +3,6 @@
 Reddi et al. 2021, "Adaptive federated optimization", Algorithm 2.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -13,7 +11,6 @@ from paperlib.methods.base import FedAvg, State, Uploads
 from paperlib.methods.fedacg import FedACG
 
 
-@dataclass(kw_only=True)
 class FedAdam(FedAvg):
     """m <- beta_1 m + (1 - beta_1) D, v <- beta_2 v + (1 - beta_2) D^2, w <- w + eta_g m / (sqrt(v) + tau).
 

@@ -4,8 +4,6 @@ Caldarola, Caputo and Ciccone 2022, "Improving generalization in federated learn
 2021, "ASAM: Adaptive sharpness-aware minimization for scale-invariant learning of deep neural networks", Eq. 8.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from paperlib.federated.context import Batch
@@ -15,7 +13,6 @@ from paperlib.ingredients.vectors import ascent
 from paperlib.methods.base import FedAvg, State
 
 
-@dataclass(kw_only=True)
 class FedASAM(FedAvg):
     """The gradient at w + rho T^2 g / ||T g||, with g that at w and T = |w| + eta on weights, 1 on other parameters.
 

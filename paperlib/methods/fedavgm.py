@@ -3,8 +3,6 @@
 Hsu, Qi and Brown 2019, "Measuring the effects of non-identical data distribution for federated visual classification".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -13,7 +11,6 @@ from paperlib.ingredients.vectors import extrapolated
 from paperlib.methods.base import FedAvg, State, Uploads
 
 
-@dataclass(kw_only=True)
 class FedAvgM(FedAvg):
     """v <- beta v + mean(Delta_k), then w <- w + eta_g v, or with nesterov w <- w + eta_g (mean(Delta_k) + beta v).
 

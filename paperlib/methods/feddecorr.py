@@ -4,7 +4,7 @@ Shi et al. 2023, "Towards understanding and mitigating dimensional collapse in h
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -13,7 +13,6 @@ from paperlib.ingredients.losses import correlation
 from paperlib.methods.base import FedAvg, State
 
 
-@dataclass(kw_only=True)
 class FedDecorr(FedAvg):
     """Cross-entropy + beta times the `correlation` of the features.
 

@@ -4,7 +4,6 @@ Ye et al. 2023, "FedDisco: Federated learning with discrepancy-aware collaborati
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg
 
 
-@dataclass(kw_only=True)
 class FedDisco(FedAvg):
     """Weights in proportion to ReLU(p_k - a d_k + b), with d_k = KL(label shares of client k || uniform) in nats.
 

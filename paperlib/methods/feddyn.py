@@ -3,8 +3,6 @@
 Acar et al. 2021, "Federated learning based on dynamic regularization", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -15,7 +13,6 @@ from paperlib.ingredients.vectors import clip_norm, pull
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 
 
-@dataclass(kw_only=True)
 class FedDyn(FedAvg):
     """Every client minimises its loss - <g_k, w> + alpha/2 ||w - w^t||^2; g_k becomes its gradient at the optimum.
 

@@ -3,8 +3,6 @@
 Jhunjhunwala, Wang and Joshi 2023, "FedExP: Speeding up federated averaging via extrapolation", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -17,7 +15,6 @@ from paperlib.methods.fedadam import FedAdam
 from paperlib.methods.fedavgm import FedAvgM
 
 
-@dataclass(kw_only=True)
 class FedExP(FedAvg):
     """w <- w + eta_g mean(Delta_k) with eta_g = max(1, mean(||Delta_k||^2) / (2 (||mean(Delta_k)||^2 + epsilon))).
 

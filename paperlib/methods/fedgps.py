@@ -5,7 +5,6 @@
 """
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,7 +35,6 @@ OWN_WEIGHT = 0.1  # of the surrogate features among themselves, against surrogat
 PROTOTYPE_IMAGES = 100  # per class, for prototypes "fixed"
 
 
-@dataclass(kw_only=True)
 class FedGPS(FedAvg):
     """Loss: real and surrogate cross-entropy + lambda_1 d(real, surrogate) + lambda_2 d(prototypes, surrogate) (Eq. 6).
 
@@ -269,7 +267,6 @@ class FedGPS(FedAvg):
         return new, server
 
 
-@dataclass(kw_only=True)
 class FedGPSCF(FedGPS):
     """FedGPS without the model-sized download: a client takes the difference of the last two models it received.
 

@@ -3,7 +3,7 @@
 "FedImpro: Measuring and improving client update in federated learning", ICLR 2024, Algorithm 1, Eq. 5 to 7.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,7 +25,6 @@ CUTS = {"resnet18": 3, "resnet18_gn": 3, "resnet50": 3, "fedacd_resnet18": 3, "v
 STEP = 5_000  # the authors' step of a running mean over features of length D is min(1, D / 5000)
 
 
-@dataclass(kw_only=True)
 class FedImpro(FedAvg):
     """Loss: cross-entropy of real images + w times that of features drawn from N(mu_y, s_y^2) at the cut (Eq. 5).
 

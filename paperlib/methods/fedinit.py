@@ -4,8 +4,6 @@ Sun, Shen and Tao 2023, "Understanding how consistency works in federated learni
 initialization", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from paperlib.federated.context import Visit
@@ -14,7 +12,6 @@ from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State, Upload
 
 
-@dataclass(kw_only=True)
 class FedInit(FedAvg):
     """Client k starts at w^t + beta (w^t - w_k), with w_k its model at the end of the last round it took part in.
 

@@ -3,8 +3,6 @@
 Zhang et al. 2022, "Federated learning with label distribution skew via logits calibration".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -13,7 +11,6 @@ from paperlib.ingredients.losses import MASKED, adjust_logits, mean_of
 from paperlib.methods.base import FedAvg
 
 
-@dataclass(kw_only=True)
 class FedLC(FedAvg):
     """Cross-entropy of the logits f_c - tau n_c^(-1/4), with n_c the client's samples of class c; n_c = 0 masks c.
 

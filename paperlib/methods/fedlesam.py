@@ -4,8 +4,6 @@ Fan et al. 2024, "Locally estimated global perturbations are better than local p
 sharpness-aware minimization", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
@@ -14,7 +12,6 @@ from paperlib.ingredients.vectors import ascent
 from paperlib.methods.base import FedAvg, State, Upload
 
 
-@dataclass(kw_only=True)
 class FedLESAM(FedAvg):
     """The gradient at w + rho (w_k - w^t) / ||w_k - w^t||, with w_k the global model that client k received before w^t.
 

@@ -3,7 +3,6 @@
 Hu et al. 2024, "Is aggregation the only choice? Federated learning via layer-wise model recombination", Algorithm 1.
 """
 
-from dataclasses import dataclass
 from itertools import groupby
 
 import torch
@@ -18,7 +17,6 @@ from paperlib.methods.base import FedAvg, State, Uploads
 TAKEN = ("send", "begin", "weights", "weight", "aggregate", "finish")  # hooks that others must leave alone
 
 
-@dataclass(kw_only=True)
 class FedMR(FedAvg):
     """The i-th client of a round trains model W_i; then every layer is permuted at random among the S trained models.
 

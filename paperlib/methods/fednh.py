@@ -3,8 +3,6 @@
 Dai et al. 2023, "Tackling data heterogeneity in federated learning with class prototypes", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -19,7 +17,6 @@ from paperlib.networks import Network
 from paperlib.networks.layers import Hyperspherical
 
 
-@dataclass(kw_only=True)
 class FedNH(FixedClassifier):
     """Logits s W z / ||z||; clients train s and what gives z, the server W <- rho W + (1 - rho) mu, rows of length 1.
 

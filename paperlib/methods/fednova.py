@@ -3,8 +3,6 @@
 Wang et al. 2020, "Tackling the objective inconsistency problem in heterogeneous federated optimization", Eq. 5.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from paperlib.federated.context import Context, Visit
@@ -15,7 +13,6 @@ from paperlib.methods.feddyn import FedDyn
 from paperlib.methods.fedprox import FedProx
 
 
-@dataclass(kw_only=True)
 class FedNova(FedAvg):
     """w <- w + tau sum_k p_k Delta_k / a_k, with a_k client k's effective number of steps and tau = sum_k p_k a_k.
 

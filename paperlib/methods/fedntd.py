@@ -3,8 +3,6 @@
 Lee et al. 2022, "Preservation of the global knowledge by not-true distillation in federated learning".
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from paperlib.federated.context import Batch
@@ -14,7 +12,6 @@ from paperlib.ingredients.passes import teacher_logits
 from paperlib.methods.base import FedAvg
 
 
-@dataclass(kw_only=True)
 class FedNTD(FedAvg):
     """Cross-entropy + beta tau^2 KL(global || local), over the softmax at temperature tau without the true class.
 

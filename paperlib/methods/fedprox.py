@@ -3,8 +3,6 @@
 Li et al. 2020, "Federated optimization in heterogeneous networks", Algorithm 2.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from paperlib.federated.context import Batch
@@ -12,7 +10,6 @@ from paperlib.ingredients.vectors import pull
 from paperlib.methods.base import FedAvg, State
 
 
-@dataclass(kw_only=True)
 class FedProx(FedAvg):
     """Every client minimises its loss + mu/2 ||w - w^t||^2, with w^t the global model it received."""
 

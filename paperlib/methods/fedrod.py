@@ -3,7 +3,7 @@
 Chen and Chao 2022, "On bridging generic and personalized federated learning for image classification".
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.networks.stacking import gradient
 
 
-@dataclass(kw_only=True)
 class FedROD(FedAvg):
     """Cross-entropy of the logits f_c + gamma log n_c, with n_c the client's samples of class c; n_c = 0 masks c.
 

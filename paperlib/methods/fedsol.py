@@ -3,8 +3,6 @@
 Lee et al. 2024, "FedSOL: Stabilized orthogonal learning with proximal restrictions in federated learning".
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -17,7 +15,6 @@ from paperlib.methods.base import FedAvg, State
 from paperlib.networks.stacking import gradient
 
 
-@dataclass(kw_only=True)
 class FedSOL(FedAvg):
     """The gradient of the loss at w + rho Lambda g_p / ||g_p||, with g_p the gradient of KL(global || local).
 

@@ -3,8 +3,6 @@
 Sun et al. 2023, "FedSpeed: Larger local interval, less communication round, and higher generalization accuracy".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -16,7 +14,6 @@ from paperlib.ingredients.vectors import ascent, pull
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 
 
-@dataclass(kw_only=True)
 class FedSpeed(FedAvg):
     """Clients descend along (1 - alpha) g_1 + alpha g_2 - g_k + (w - w^t) / lambda; g_k <- g_k - (w_k - w^t) / lambda.
 

@@ -3,8 +3,6 @@
 Jhunjhunwala et al. 2022, "FedVARP: Tackling the variance due to partial client participation in federated learning".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -13,7 +11,6 @@ from paperlib.ingredients.uploads import summed
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 
 
-@dataclass(kw_only=True)
 class FedVARP(FedAvg):
     """w <- w + y + mean over the sampled clients of (Delta_k - y_k), with y the mean of y_k over all clients.
 

@@ -3,8 +3,6 @@
 Seo et al. 2025, "GC-Fed: Gradient Centralized Federated Learning with Partial Client Participation", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Context
@@ -23,7 +21,6 @@ MEANS = {
 CLASSIFIER = {"vgg11": "fc1"}
 
 
-@dataclass(kw_only=True)
 class Centralized(FedAvg):
     """The projection P onto the hyperplane orthogonal to the all-ones vector, per output channel.
 
@@ -45,7 +42,6 @@ class Centralized(FedAvg):
         return vector
 
 
-@dataclass(kw_only=True)
 class LocalGC(Centralized):
     """Every local gradient is centralized up to the border (Eq. 2), before weight decay and momentum.
 
@@ -74,7 +70,6 @@ class LocalGC(Centralized):
         return int(len(tensors) * self.border + 1e-9)
 
 
-@dataclass(kw_only=True)
 class GlobalGC(Centralized):
     """The averaged update is centralized once, by the server (Definition 2)."""
 
@@ -83,7 +78,6 @@ class GlobalGC(Centralized):
         return theta + self.center(new - theta), server
 
 
-@dataclass(kw_only=True)
 class GCFed(LocalGC, GlobalGC):
     """LocalGC on the feature layers, then GlobalGC, which thereby acts on the classifier (Algorithm 1)."""
 

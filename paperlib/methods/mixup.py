@@ -4,7 +4,7 @@ Zhang et al. 2018, "mixup: Beyond empirical risk minimization"; in FedACD (secti
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State
 
 
-@dataclass(kw_only=True)
 class Mixup(FedAvg):
     """Images become rho x_a + (1 - rho) x_b, their loss rho l(y_a) + (1 - rho) l(y_b); rho ~ Beta once per batch.
 

@@ -3,8 +3,6 @@
 Chu et al. 2025, "Unlocking the potential of model calibration in federated learning".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -15,7 +13,6 @@ from paperlib.methods.base import FedAvg, State, Uploads
 from paperlib.metrics.cka import alignment
 
 
-@dataclass(kw_only=True)
 class NUCFL(FedAvg):
     """Cross-entropy + beta s_k L_cal; s_k in [0, 1] is the similarity of the client's movement to the last global one.
 

@@ -3,8 +3,6 @@
 Karimireddy et al. 2020, "SCAFFOLD: Stochastic controlled averaging for federated learning", Algorithm 1, option II.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -15,7 +13,6 @@ from paperlib.ingredients.vectors import effective_steps
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 
 
-@dataclass(kw_only=True)
 class Scaffold(FedAvg):
     """Clients descend along g - c_k + c; c_k is client k's mean gradient in its last round, c their mean.
 

@@ -3,8 +3,6 @@
 Dong et al. 2022, "SphereFed: Hyperspherical federated learning".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -16,7 +14,6 @@ from paperlib.methods.base import FedAvg, State
 from paperlib.methods.classifiers import Calibrated, FixedClassifier
 
 
-@dataclass(kw_only=True)
 class SphereFed(FixedClassifier, Calibrated):
     """Loss: ||W u - onehot(y)||^2 with u = z / ||z||; the model that is evaluated has the ridge solution for W.
 

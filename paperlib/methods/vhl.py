@@ -3,8 +3,6 @@
 Tang et al. 2022, "Virtual homogeneity learning: Defending against data heterogeneity in federated learning".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -17,7 +15,6 @@ from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State
 
 
-@dataclass(kw_only=True)
 class VHL(FedAvg):
     """Loss: real CE + alpha virtual CE + lambda_a SupCon(real and virtual features) + lambda_n SupCon(virtual ones).
 
