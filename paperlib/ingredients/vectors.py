@@ -1,5 +1,6 @@
-"""Vectors of parameters, [P]: steps, pulls and lengths."""
+"""Vectors of parameters, [P]: steps, pulls, lengths, means."""
 
+import torch
 from torch import Tensor
 
 
@@ -40,3 +41,19 @@ def ascent(g: Tensor, rho: float) -> Tensor:
 def extrapolated(theta: Tensor, new: Tensor, factor: float | Tensor) -> Tensor:
     """theta + factor (new - theta), [P]; the very bits of ``new`` for a factor of 1."""
     return new + (factor - 1) * (new - theta)
+
+
+def without_own(mean: Tensor, participants: Tensor, delta: Tensor | None) -> Tensor | None:
+    """Mean [P] of m updates without one of them, delta [P]: (m mean - delta) / (m - 1); None if no other is left.
+
+    A client that did not take part (delta None) takes the mean as it is (Definition 4.5).
+    """
+    if delta is None:
+        return mean
+    m = int(participants)
+    return (m * mean - delta) / (m - 1) if m > 1 else None
+
+
+def positive_cosine(x: Tensor, y: Tensor) -> Tensor:
+    """Cosine of the angle between two tensors, 0 where it is negative or one of them is zero; scalar."""
+    return ((x * y).sum() / (x.norm() * y.norm()).clamp(min=torch.finfo(x.dtype).tiny)).clamp(min=0)

@@ -18,7 +18,7 @@ from paperlib.ingredients.distances import mmd, sliced_wasserstein, supervised_c
 from paperlib.ingredients.options import fill_preset, option
 from paperlib.ingredients.passes import PASS
 from paperlib.ingredients.uploads import seen
-from paperlib.ingredients.vectors import clip_norm
+from paperlib.ingredients.vectors import clip_norm, without_own
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -285,14 +285,3 @@ class FedGPSCF(FedGPS):
 
     def remembered(self, delta: Tensor, theta: Tensor, visit: Visit) -> State:
         return super().remembered(delta, theta, visit) | {"downloaded": visit.theta_global}
-
-
-def without_own(mean: Tensor, participants: Tensor, delta: Tensor | None) -> Tensor | None:
-    """Mean [P] of m updates without one of them, delta [P]: (m mean - delta) / (m - 1); None if no other is left.
-
-    A client that did not take part (delta None) takes the mean as it is (Definition 4.5).
-    """
-    if delta is None:
-        return mean
-    m = int(participants)
-    return (m * mean - delta) / (m - 1) if m > 1 else None

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.streams import torch_rng
+from paperlib.ingredients.gaussians import class_moments
 from paperlib.ingredients.options import fill_preset, option
 from paperlib.ingredients.uploads import seen
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
@@ -111,10 +112,7 @@ class FedImpro(FedAvg):
 
     def follow(self, notes: State, h: Tensor, y: Tensor) -> None:
         """Eq. 6: move the statistics of the classes in a batch towards those of its features h [B, D]."""
-        member = one_hot(y, self.classes).to(h.dtype)
-        n = member.sum(0)[:, None]
-        mean = member.T @ h / n.clamp(min=1)
-        square = member.T @ (h - mean[y]).square_() / (n - 1).clamp(min=1)
+        n, mean, square = class_moments(h, y, self.classes)
         seen = n >= max(self.min_count, 1)
         notes["mu"] = torch.where(seen, torch.lerp(mean, notes["mu"], self.momentum), notes["mu"])
         if self.fixed_std is None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from paperlib.federated.context import Batch, Visit
 from paperlib.ingredients.losses import dca, mdca
 from paperlib.ingredients.options import option
+from paperlib.ingredients.vectors import positive_cosine
 from paperlib.methods.base import FedAvg, State, Uploads
 from paperlib.metrics.cka import alignment
 
@@ -53,8 +54,3 @@ class NUCFL(FedAvg):
     def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, uploads)
         return new, server | {"movement": new - theta}
-
-
-def positive_cosine(x: Tensor, y: Tensor) -> Tensor:
-    """Cosine of the angle between two tensors, 0 where it is negative or one of them is zero; scalar."""
-    return ((x * y).sum() / (x.norm() * y.norm()).clamp(min=torch.finfo(x.dtype).tiny)).clamp(min=0)
