@@ -73,7 +73,7 @@ def class_gradients(phi: Tensor, z: Tensor, y: Tensor) -> Tensor:
 
 
 def mismatch(g: Tensor, target: Tensor, d: int) -> Tensor:
-    """Sum of 1 - cosine over the rows of gradients [K, C, w]: per output d entries, and one row of all the biases."""
+    """Sum of 1 - cosine over the rows of gradients [K, C, w]: d entries per output, and all biases (CReFF, Eq. 6)."""
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
         return (1 - (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1) + EPSILON)).sum()

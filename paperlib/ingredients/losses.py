@@ -43,7 +43,7 @@ def softened_kl(teacher: Tensor, student: Tensor, temperature: float, rows: Tens
 
 
 def flatness_loss(logits: Tensor, y: Tensor, partner: Tensor | None = None) -> Tensor:
-    """L1 (Eq. 7): KL of the output to its copy that is flat over the wrong classes; mean over the batch, in nats.
+    """KL of the output to its copy that is flat over the wrong classes; mean over the batch, in nats (FedACD, Eq. 7).
 
     It equals (1 - p_y) KL(r || uniform), with r [B, C - 1] the softmax over the wrong classes alone. logits: [B, C].
     partner: int64 [B], second true labels, which are not flattened either.
@@ -61,7 +61,7 @@ def flatness_loss(logits: Tensor, y: Tensor, partner: Tensor | None = None) -> T
 def correlation(features: Tensor, rows: Tensor | None = None) -> Tensor:
     """Mean square of the off-diagonal entries of Z'Z over B, for features [B, d] standardised to Z; 0 for B = 1.
 
-    That is (B - 1)^2 / B times the mean squared correlation of two dimensions, as the authors' code computes it.
+    That is (B - 1)^2 / B times the mean squared correlation of two dimensions, as FedDecorr's authors compute it.
     rows: bool [B], the samples that count, of which B is the number; None: all.
     """
     b: int | Tensor
@@ -83,7 +83,7 @@ def correlation(features: Tensor, rows: Tensor | None = None) -> Tensor:
 
 
 def dca(logits: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
-    """|accuracy - mean confidence| of logits [B, C] with labels y [B]; rows: bool [B], the samples that count."""
+    """|accuracy - mean confidence| of logits [B, C] with labels y [B]; rows: bool [B], those that count (NUCFL)."""
     confidence, predicted = logits.softmax(1).max(1)
     return (mean_of((predicted == y).to(logits.dtype), rows) - mean_of(confidence, rows)).abs()
 

@@ -46,7 +46,7 @@ def extrapolated(theta: Tensor, new: Tensor, factor: float | Tensor) -> Tensor:
 def without_own(mean: Tensor, participants: Tensor, delta: Tensor | None) -> Tensor | None:
     """Mean [P] of m updates without one of them, delta [P]: (m mean - delta) / (m - 1); None if no other is left.
 
-    A client that did not take part (delta None) takes the mean as it is (Definition 4.5).
+    A client that did not take part (delta None) takes the mean as it is (FedGPS, Definition 4.5).
     """
     if delta is None:
         return mean

@@ -51,7 +51,7 @@ class LocalGC(Centralized):
 
     border: str | float = option("all", at_least=0, at_most=1)
 
-    def setup(self, context: Context) -> "FedAvg":
+    def setup(self, context: Context) -> FedAvg:
         super().setup(context)
         self.local_tensors = self._tensors_before_border()
         return self
