@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from paperlib.experiment import Experiment
 from paperlib.papers import fedacd, fedgps, fedimpro, gc_fed_report
-from paperlib.papers.gathering import collect, finished
+from paperlib.papers.gathering import Runs, collect, finished
 from paperlib.papers.report import FigureSpec, ResultFigure, TableSpec, build_table, caption
 from paperlib.papers.scales import at_scale, check_scale
 from paperlib.papers.settings import Overrides, described, hyperparameters, overriding
@@ -61,16 +61,12 @@ def table(
     scale: "smoke", "small" or "paper" (see `paperlib.papers.scales`). seeds: number of seeds, 0 to seeds - 1.
     recompute, jobs, together, store: see `paperlib.papers.gathering.collect`; compute=False never runs anything.
     overrides: hyperparameters of `hyperparameters(paper)` to replace, by method or for "all", such as
-    ``{"FedProx": {"mu": 0.01}, "all": {"lr": 0.1}}``; the table says so, and is saved in a folder of its own.
+    ``{"FedProx": {"mu": 0.01}, "all": {"lr": 0.1}}``; the runs this changes
+    are made if they are not there, the table says so, and is saved in a folder of its own.
     Raises ValueError for a name that does not exist.
     """
     spec = _find(TABLES, paper, name, "table")
-    wanted = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
-    runs = (
-        collect(wanted, recompute=recompute, jobs=jobs, together=together, store=store)
-        if compute
-        else finished(wanted, store)
-    )
+    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, jobs=jobs, together=together)
     with overriding(paper, overrides):
         made = build_table(paper, name, spec, runs, scale, seeds)
     made.caption, made.path = _said(made.caption, made.path, paper, name, seeds, overrides)
@@ -92,16 +88,11 @@ def figure(
 ) -> ResultFigure:
     """A figure of a paper, drawn from our runs; parameters as in `table`."""
     spec = _find(FIGURES, paper, name, "figure")
-    wanted = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
-    runs = (
-        collect(wanted, recompute=recompute, jobs=jobs, together=together, store=store)
-        if compute
-        else finished(wanted, store)
-    )
+    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, jobs=jobs, together=together)
     with overriding(paper, overrides):
         drawn, data = spec.draw(runs, scale, seeds)
         text = caption(spec.experiments(seeds), runs, scale)
-    mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if wanted else "")
+    mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if experiments(paper, name, seeds=seeds) else "")
     drawn.text(1, 0, mark, ha="right", va="top", fontsize=6, color="0.5")
     text, path = _said(text, figures_folder() / scale / paper / name, paper, name, seeds, overrides)
     return ResultFigure(f"{name}. {spec.title}", text, drawn, data, path)
@@ -121,6 +112,26 @@ def experiments(
         else:
             at_paper = [e for cell in spec.cells(seeds) for e in (*cell.experiments, *cell.baseline)]
     return list(dict.fromkeys(at_scale(e, scale) for e in at_paper))
+
+
+def _runs(
+    paper: str,
+    name: str,
+    scale: str,
+    seeds: int,
+    overrides: Overrides | None,
+    compute: bool,
+    recompute: bool,
+    store: Path | str | None,
+    **how: int,
+) -> Runs:
+    """The runs behind a table or figure; those that overrides describe nobody has shipped, so they are always made."""
+    wanted = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
+    if not compute:
+        return finished(wanted, store)
+    usual = set(experiments(paper, name, scale=scale, seeds=seeds)) if overrides else set(wanted)
+    found = collect([e for e in wanted if e in usual], recompute=recompute, store=store, **how)
+    return found | collect([e for e in wanted if e not in usual], recompute=True, store=store, **how)
 
 
 def _said(text: str, path: Path, paper: str, name: str, seeds: int, overrides: Overrides | None) -> tuple[str, Path]:
