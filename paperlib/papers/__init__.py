@@ -61,8 +61,8 @@ def table(
     scale: "smoke", "small" or "paper" (see `paperlib.papers.scales`). seeds: number of seeds, 0 to seeds - 1.
     recompute, jobs, together, store: see `paperlib.papers.gathering.collect`; compute=False never runs anything.
     overrides: hyperparameters of `hyperparameters(paper)` to replace, by method or for "all", such as
-    ``{"FedProx": {"mu": 0.01}, "all": {"lr": 0.1}}``; the runs this changes
-    are made if they are not there, the table says so, and is saved in a folder of its own.
+    ``{"FedProx": {"mu": 0.01}, "all": {"lr": 0.1}}``; the runs that this changes are made if they are not there, and
+    the table says so and is saved in a folder of its own.
     Raises ValueError for a name that does not exist.
     """
     spec = _find(TABLES, paper, name, "table")
