@@ -6,6 +6,7 @@ fall far behind are run once more as their sources use them.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -154,18 +155,24 @@ def _rounds_to(run: Run, goal: float) -> int | None:
 def verdict(method: str) -> str:
     """What the papers print: per paper in how many of its settings the method is above FedAvg, and the median gain."""
     said = []
-    for paper, names in NAMES.items():
-        rows = printed(paper)
-        rows = rows[(rows.metric == "test_accuracy") & rows.value.notna()]
-        keys = [c for c in rows.columns if c not in ("paper", "method", "metric", "value", "std", "note")]
-        rows = rows.assign(name=rows.method.map(names)).dropna(subset=["name"]).fillna(dict.fromkeys(keys, ""))
-        wide = rows.drop_duplicates([*keys, "name"]).set_index([*keys, "name"]).value.unstack("name")
-        if method == "fedavg" or not {method, "fedavg"} <= set(wide.columns):
+    for paper in NAMES:
+        accuracies = _printed_accuracies(paper)
+        if method == "fedavg" or not {method, "fedavg"} <= set(accuracies.columns):
             continue
-        gain = (wide[method] - wide.fedavg).dropna()
+        gain = (accuracies[method] - accuracies.fedavg).dropna()
         if len(gain):
             said.append(f"{TITLES[paper]} {gain.median():+.1f} ({(gain > 0).sum()} of {len(gain)})")
     return ", ".join(said)
+
+
+@cache
+def _printed_accuracies(paper: str) -> pd.DataFrame:
+    """One row per setting that a paper prints, one column per method of the registry."""
+    rows = printed(paper)
+    rows = rows[(rows.metric == "test_accuracy") & rows.value.notna()]
+    keys = [c for c in rows.columns if c not in ("paper", "method", "metric", "value", "std", "note")]
+    rows = rows.assign(name=rows.method.map(NAMES[paper])).dropna(subset=["name"]).astype(dict.fromkeys(keys, str))
+    return rows.drop_duplicates([*keys, "name"]).set_index([*keys, "name"]).value.unstack("name")
 
 
 def changed(runs: Mapping[Experiment, Run], seeds: int = 3) -> pd.DataFrame:

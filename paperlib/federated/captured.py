@@ -4,6 +4,7 @@ A step of a small network is a hundred short kernels, which Python cannot start 
 is started as one. The first step of a client and its short batches are taken without it.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -80,10 +81,13 @@ def _tensors(job: Job, visit: Visit, theta: Tensor) -> Tree:
 
 
 class Captured:
-    """Trains one client after another like `train_client`, with recordings that are kept from round to round."""
+    """Trains one client after another like `train_client`, with recordings that are kept from round to round.
+
+    Where a step cannot be recorded, a warning says why, and the run goes on without.
+    """
 
     def __init__(self, record: Record = cuda_graph):
-        self.record = record
+        self.record, self.recordable = record, True
         self.recordings: dict[Any, Recording] = {}
 
     @part("other")
@@ -95,9 +99,8 @@ class Captured:
         for visit.epoch in range(e.local_epochs):
             for draws in split(draw_epoch(data, job.context.indices[job.client], how, order), e.batch_size):
                 full = draws.shape[1] == e.batch_size
-                if recording is None and full and visit.optimizer.steps:
+                if recording is None and full and visit.optimizer.steps and self.recordable:
                     recording = self.recording(job, visit, theta, draws)
-                    recording.load(job, visit, theta)
                 if recording is None:
                     x, y = make_batch(data, draws, how)
                     batch = Batch(x=x.to(theta.dtype), y=y, **vars(visit))
@@ -115,11 +118,18 @@ class Captured:
             visit.optimizer.buffer = recording.memory["momentum"].clone()
         return job.end(visit, theta_0, theta)
 
-    def recording(self, job: Job, visit: Visit, theta: Tensor, draws: Tensor) -> Recording:
-        """The recording that holds for a client, made where there is none."""
+    def recording(self, job: Job, visit: Visit, theta: Tensor, draws: Tensor) -> Recording | None:
+        """The recording that holds for a client, made where there is none, with the client as it is in its memory."""
         names = (frozenset(job.state), frozenset(job.shared), frozenset(visit.notes))
         key = (visit.optimizer.lr, *names)
         if key not in self.recordings:
             self.recordings = {k: r for k, r in self.recordings.items() if k[0] == key[0]}  # no old learning rates
-            self.recordings[key] = Recording(job, visit, theta, draws, self.record)
+            try:
+                self.recordings[key] = Recording(job, visit, theta, draws, self.record)
+            except RuntimeError as reason:
+                self.recordable = False
+                why = str(reason).partition("\n")[0]
+                warnings.warn(f"{job.context.experiment} is played without a CUDA graph: {why}", stacklevel=2)
+                return None
+        self.recordings[key].load(job, visit, theta)
         return self.recordings[key]

@@ -142,6 +142,24 @@ def test_recordings_serve_later_rounds_and_follow_the_learning_rate(pool: Execut
         assert len(made) == recordings
 
 
+def test_a_step_that_cannot_be_recorded_is_taken_without_and_says_why(pool: Executor):
+    def record(step):
+        step()  # as a warm-up does, which must leave the client where it was
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    data = load("digits", train_size=120, test_size=50)
+    method, progress = prepare(UNEVEN, data, torch.float64)
+    captured = Captured(record)
+    engine = Engine("captured", lambda round, pool: (captured(round.start(client)) for client in round.cohort))
+    with pytest.warns(
+        UserWarning, match="without a CUDA graph: operation not permitted when stream is capturing$"
+    ) as w:
+        for _ in range(2):
+            play_round(method, progress, pool, engine=engine)
+    assert len(w) == 1
+    assert torch.equal(progress.theta, sequentially(UNEVEN)[1].theta)
+
+
 def test_methods_that_draw_in_every_step_say_so_and_run_one_by_one(store, pool: Executor):
     e = UNEVEN.replace(method="gc_fed", method_options={"base": "mixup"}, rounds=1)
     with pytest.warns(UserWarning, match="not vectorised: gc_fed draws partners to mix with in every step"):
