@@ -112,6 +112,12 @@ class Network:
         first = next(t for t in self.tensors if t.stage == len(self.stages) - 1 and len(t.shape) > 1)
         return first.shape[1]
 
+    @property
+    def outputs(self) -> int:
+        """C, the length of the output."""
+        last = next(t for t in reversed(self.tensors) if len(t.shape) > 1)
+        return last.shape[0]
+
     def index(self, stage: int | str) -> int:
         """Position of a stage given by name or position; raises ValueError for one that is not there."""
         if isinstance(stage, str):
