@@ -214,9 +214,9 @@ def test_experiment_introduces_itself():
         ("fedprox", {"mu": "a"}, "mu of fedprox is 'a', which is not of the kind float"),
         ("fedlc", {"exclude_true": 1}, "exclude_true of fedlc is 1"),
         ("feddyn", {"clip": True}, "clip of feddyn is True"),
-        ("gc_fed", {"mean": "Kw"}, "mean is 'Kw'; the means of Table 8 are Cout"),
-        ("gc_fed", {"border": 1.5}, "border is 1.5"),
-        ("scaffold", {"c_scale": "1/K"}, "c_scale of SCAFFOLD is '1/K'"),
+        ("gc_fed", {"mean": "Kw"}, "mean of GCFed is 'Kw', but must be Cout or"),
+        ("gc_fed", {"border": 1.5}, "border of GCFed is 1.5"),
+        ("scaffold", {"c_scale": "1/K"}, "c_scale of Scaffold is '1/K'"),
     ],
 )
 def test_impossible_method_options_are_refused_when_the_experiment_is_described(method, options, sentence):

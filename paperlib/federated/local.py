@@ -9,8 +9,8 @@ from torch import Tensor
 from paperlib.data.batches import epoch
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
 from paperlib.federated.streams import rng, torch_rng
+from paperlib.ingredients.vectors import clip_norm
 from paperlib.methods import FedAvg, State, Upload
-from paperlib.methods.ingredients import clip_norm
 from paperlib.parts import part
 
 MOMENTUM = "optimizer/momentum"  # where a client that keeps its momentum buffer keeps it, among its own state

@@ -11,8 +11,9 @@ from torch import Tensor
 from paperlib.data.batches import normalise
 from paperlib.federated.evaluation import Scores, evaluate
 from paperlib.federated.local import start_visit
+from paperlib.federated.streams import torch_rng
+from paperlib.ingredients.label_matrix import label_matrix, template_divergence
 from paperlib.methods import FedAvg
-from paperlib.methods.fedacd import label_matrix, template_divergence
 from paperlib.methods.fedgps import FedGPS
 from paperlib.metrics.cka import linear_cka
 from paperlib.metrics.risk import adaptability_risk, client_accuracy
@@ -131,10 +132,19 @@ def surrogate_divergence(seen: Seen) -> dict[str, float]:
 
     def distance(client: int) -> float:
         own = clients[client]  # one at a time: all of them may not fit into memory
-        return method.prototype_distance(own["model/theta"], own["model/buffers"], server)
+        return prototype_distance(method, own["model/theta"], own["model/buffers"], server["prototypes"])
 
     distances = list(seen.pool.map(distance, clients))
     return {"surrogate_divergence": sum(distances) / len(distances)}
+
+
+def prototype_distance(method: FedGPS, theta: Tensor, buffers: Tensor, prototypes: Tensor) -> float:
+    """Mean distance of features of surrogate images, in evaluation mode, from their prototypes [C, d]."""
+    assert method.images is not None
+    labels, generator = method.images.labels, torch_rng(0, "probe")
+    chosen = torch.randint(len(labels), (5 * method.surrogate_batch,), generator=generator).to(theta.device)
+    away = method.surrogate_features(theta, buffers, chosen) - prototypes[labels[chosen]]
+    return float(away.norm(dim=1).nanmean())
 
 
 MEASURES: dict[str, Callable[[Seen], dict[str, float]]] = {

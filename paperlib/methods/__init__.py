@@ -5,10 +5,9 @@ FedProx. Two methods combine by cooperative inheritance: each hook of the outer 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any
 
+from paperlib.ingredients.options import check_kinds, options_of
 from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.ccvr import CCVR
 from paperlib.methods.creff import CReFF
@@ -95,12 +94,7 @@ def build(name: str, options: Mapping[str, Any] | None = None) -> FedAvg:
     method = _find(name)
     if "base" in options:
         method = combine(method, _find(options.pop("base")))
-    kinds = {f.name: f.type for f in fields(method) if f.init}
-    for option, value in options.items():
-        if option not in kinds:
-            raise ValueError(f"{name} has no option {option!r}; its options are: {', '.join(kinds) or 'none'}")
-        if not _fits(value, kinds[option]):
-            raise ValueError(f"{option} of {name} is {value!r}, which is not of the kind {_name(kinds[option])}")
+    check_kinds(name, method, options)
     return method(**options)
 
 
@@ -118,27 +112,15 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
                 f"{one.__name__} and {other.__name__} cannot be combined: the server needs the clients' updates, in "
                 f"place of which {other.__name__} sends something else"
             )
+        for excluded, reason in one.excludes.items():
+            if issubclass(other, excluded):
+                raise ValueError(f"{one.__name__} cannot be combined with {other.__name__}: {reason}")
+        if one.needs_uniform and other.weights is not FedAvg.weights:
+            raise ValueError(f"{other.__name__} cannot be combined with {one.__name__}: it needs uniform weights")
     shared = set(options_of(outer)) & set(options_of(base))
     if shared:
         raise ValueError(f"{outer.__name__} and {base.__name__} both have an option {', '.join(sorted(shared))}")
-    return dataclass(kw_only=True)(type(f"{outer.__name__}{base.__name__}", (outer, base), {}))
-
-
-def options_of(method: type[FedAvg]) -> dict[str, Any]:
-    """Option name -> default value of a method."""
-    return {f.name: f.default for f in fields(method) if f.init}
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether an option's value has the kind that its field is declared with; a whole number is also a float."""
-    kinds = {get_origin(k) or k for k in (get_args(kind) if isinstance(kind, UnionType) else (kind,))}
-    if isinstance(value, bool):
-        return bool in kinds
-    return isinstance(value, tuple(kinds | {int} if float in kinds else kinds))
-
-
-def _name(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) else str(kind)
+    return type(f"{outer.__name__}{base.__name__}", (outer, base), {})
 
 
 def _find(name: str) -> type[FedAvg]:

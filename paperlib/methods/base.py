@@ -3,28 +3,29 @@
 McMahan et al. 2017, "Communication-efficient learning of deep networks from decentralized data", Algorithm 1.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, dataclass_transform
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
+from paperlib.ingredients.options import check_options, option
+from paperlib.ingredients.uploads import Upload, Uploads
 from paperlib.networks.stacking import gradient
 
 State = dict[str, Tensor]
-Upload = dict[str, Tensor]
-Uploads = Iterable[tuple[float, int, Upload]]  # (weight, client, upload) of every client that took part, once
 
 
+@dataclass_transform(kw_only_default=True, field_specifiers=(option,))
 @dataclass(kw_only=True)
 class FedAvg:
     """Local SGD, then the average of the clients' updates.
 
-    The fields of a method are its options; hooks change nothing in the method itself, so that one method serves all
-    clients at once. ``self.context`` holds what is fixed during a run: network, experiment, class counts.
+    A method is a subclass, and thereby a dataclass; its fields are its options. Hooks change nothing in the method
+    itself, so that one method serves all clients at once. ``self.context`` holds what is fixed during a run: network,
+    experiment, class counts.
     Vectors are flat, [P]. ``server``, ``own`` (one client's persistent state), ``shared`` (what every sampled client
     receives beside theta) and uploads are dicts of tensors; what they hold is what the run stores and sends.
     """
@@ -38,12 +39,23 @@ class FedAvg:
     # Whether "delta" in an upload is theta - theta_0, and whether the method's hooks rely on that.
     sends_update: ClassVar[bool] = True
     needs_update: ClassVar[bool] = False
+    # Whether every sampled client must count equally.
+    needs_uniform: ClassVar[bool] = False
+    # Methods that it cannot be combined with, and why.
+    excludes: ClassVar[dict[type["FedAvg"], str]] = {}
+
+    def __init_subclass__(cls) -> None:
+        dataclass(kw_only=True)(cls)
 
     def __post_init__(self) -> None:
         """Where a method refuses impossible options, with a ValueError, before there is a run."""
+        check_options(self)
 
     def setup(self, context: Context) -> "FedAvg":
         """Bind the method to a run, and compute what stays fixed in it; raises ValueError for what does not fit it."""
+        if self.needs_uniform and context.experiment.weighting != "uniform":
+            name = type(self).__name__
+            raise ValueError(f"weighting is {context.experiment.weighting!r}, but {name} needs uniform weights")
         self.context = context
         self.net = context.net
         return self

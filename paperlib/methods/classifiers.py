@@ -1,77 +1,19 @@
-"""The classifier by itself: taken out of a network and put back, refitted to features, or fixed on the unit sphere."""
+"""Two ways to a classifier that clients do not train: fixed on the unit sphere, or fitted after training."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import one_hot, pad
+from torch import Tensor
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
+from paperlib.ingredients.options import option
+from paperlib.ingredients.passes import outputs_of
+from paperlib.ingredients.uploads import seen
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.ingredients import check_choices, outputs_of
 from paperlib.networks import Network
 from paperlib.networks.layers import Hyperspherical, orthonormal
 
 
-def require_linear(name: str, net: Network) -> None:
-    """Refuse, with a ValueError, a network whose classifier the method ``name`` could not refit."""
-    kind = net.module("classifier")
-    if not isinstance(kind, nn.Linear):
-        raise ValueError(f"{name} refits a linear classifier, but this one is {type(kind).__name__}")
-
-
-def matrix_of(net: Network, theta: Tensor) -> Tensor:
-    """The linear classifier in theta [P] as one matrix [C, d + 1] with the bias last, or [C, d] where it has none."""
-    parts = net.split(theta)
-    weight, bias = parts["classifier.weight"], parts.get("classifier.bias")
-    return weight if bias is None else torch.cat([weight, bias[:, None]], 1)
-
-
-def with_matrix(net: Network, theta: Tensor, matrix: Tensor) -> Tensor:
-    """theta [P] with another linear classifier, as `matrix_of` gives it; theta itself stays as it is."""
-    theta = theta.clone()
-    parts = net.split(theta)
-    weight, bias = parts["classifier.weight"], parts.get("classifier.bias")
-    weight.copy_(matrix[:, : weight.shape[1]])
-    if bias is not None:
-        bias.copy_(matrix[:, -1])
-    return theta
-
-
-def extended(z: Tensor, matrix: Tensor) -> Tensor:
-    """Features z [..., d] with a 1 for the bias, where the classifier's matrix has one: ``extended(z, w) @ w.mT``."""
-    return pad(z, (0, 1), value=1.0) if matrix.shape[-1] > z.shape[-1] else z
-
-
-def refit(
-    matrix: Tensor,
-    z: Tensor,
-    y: Tensor,
-    generator: torch.Generator,
-    *,
-    epochs: int,
-    batch_size: int,
-    lr: float,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-) -> Tensor:
-    """The classifier [C, w] after SGD on the mean cross-entropy of features z [n, d] of classes y [n], from ``matrix``.
-
-    generator: draws the order of every epoch, on the device of z.
-    """
-    x, target = extended(z, matrix), one_hot(y, len(matrix)).to(z)
-    matrix, buffer = matrix.clone(), torch.zeros_like(matrix)
-    for _ in range(epochs):
-        order = torch.randperm(len(x), generator=generator, device=x.device)
-        for part, goal in zip(x[order].split(batch_size), target[order].split(batch_size), strict=True):
-            r = (part @ matrix.mT).softmax(1).sub_(goal)  # gradient of the loss in the logits
-            buffer = torch.addmm(buffer, r.mT, part, beta=momentum, alpha=1 / len(part))
-            matrix.sub_(buffer.add_(matrix, alpha=weight_decay), alpha=lr)
-    return matrix
-
-
-@dataclass(kw_only=True)
 class FixedClassifier(FedAvg):
     """The classifier is s W z / ||z|| with orthonormal rows W [C, d], which local training leaves alone.
 
@@ -114,7 +56,6 @@ class FixedClassifier(FedAvg):
         return theta
 
 
-@dataclass(kw_only=True)
 class Calibrated(FedAvg):
     """The model that is evaluated has a classifier fitted to `client_features` under the global model.
 
@@ -123,11 +64,7 @@ class Calibrated(FedAvg):
     calibrate_on: the clients whose features count, those "sampled" in the last round or "all".
     """
 
-    calibrate_on: str = "sampled"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choices(self, {"calibrate_on": ("sampled", "all")})
+    calibrate_on: str = option("sampled", choices=("sampled", "all"))
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
@@ -138,16 +75,14 @@ class Calibrated(FedAvg):
         sampled = theta.new_zeros(self.context.experiment.clients)
         buffers, total = torch.zeros(self.net.buffer_size, dtype=theta.dtype, device=theta.device), 0.0
 
-        def noted() -> Iterator[tuple[float, int, Upload]]:
+        def note(p: float, client: int, upload: Upload) -> None:
             nonlocal total
-            for p, client, upload in uploads:
-                sampled[client] = 1
-                total += p
-                if "buffers" in upload:
-                    buffers.add_(upload["buffers"], alpha=p)
-                yield p, client, upload
+            sampled[client] = 1
+            total += p
+            if "buffers" in upload:
+                buffers.add_(upload["buffers"], alpha=p)
 
-        new, server = super().aggregate(server, theta, noted())
+        new, server = super().aggregate(server, theta, seen(uploads, note))
         mean = {"buffers": buffers.div_(total or 1.0)} if self.net.buffer_size else {}
         return new, server | mean | {"sampled": sampled}
 

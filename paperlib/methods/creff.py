@@ -4,25 +4,20 @@ Shang et al. 2022, "Federated learning on heterogeneous and long-tailed data via
 features", Algorithm 1.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import torch
 from numpy.random import Generator
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from paperlib.data.batches import augmentation, draw_epoch, make_batch
 from paperlib.federated.context import Context, Visit
 from paperlib.federated.streams import rng, torch_rng
+from paperlib.ingredients.classifier import class_gradients, matrix_of, mismatch, refit, require_linear, with_matrix
+from paperlib.ingredients.options import option
+from paperlib.ingredients.uploads import seen
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.classifiers import extended, matrix_of, refit, require_linear, with_matrix
 from paperlib.networks.stacking import gradient
 
-EPSILON = 1e-6  # added to the product of two norms
 
-
-@dataclass(kw_only=True)
 class CReFF(FedAvg):
     """Clients train as in FedAvg; the model that is evaluated has the retrained classifier phi.
 
@@ -33,19 +28,13 @@ class CReFF(FedAvg):
     the same random start. Features of a class that no client has had are still the noise they were drawn as.
     """
 
-    m: int = 100
-    draws: int = 10
-    draw_size: int = 32
-    match_steps: int = 100
+    m: int = option(100, at_least=1)
+    draws: int = option(10, at_least=1)
+    draw_size: int = option(32, at_least=1)
+    match_steps: int = option(100, at_least=0)
     match_lr: float = 0.1
-    refit_epochs: int = 300
+    refit_epochs: int = option(300, at_least=0)
     refit_lr: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, least in {"m": 1, "draws": 1, "draw_size": 1, "match_steps": 0, "refit_epochs": 0}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} of CReFF is {getattr(self, name)}, but must be at least {least}")
 
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)
@@ -87,15 +76,13 @@ class CReFF(FedAvg):
         sums = phi.new_zeros(len(features), *phi.shape)
         counts = phi.new_zeros(len(features), 1, 1)
 
-        def noted() -> Iterator[tuple[float, int, Upload]]:
-            for p, client, upload in uploads:
-                sums.index_add_(0, upload["classes"], upload["gradients"])
-                counts[upload["classes"]] += 1
-                yield p, client, upload
+        def note(p: float, client: int, upload: Upload) -> None:
+            sums.index_add_(0, upload["classes"], upload["gradients"])
+            counts[upload["classes"]] += 1
 
-        new, server = super().aggregate(server, theta, noted())
-        seen = torch.nonzero(counts[:, 0, 0])[:, 0]
-        features[seen] = self.matched(features[seen], phi, seen, sums[seen] / counts[seen])
+        new, server = super().aggregate(server, theta, seen(uploads, note))
+        known = torch.nonzero(counts[:, 0, 0])[:, 0]
+        features[known] = self.matched(features[known], phi, known, sums[known] / counts[known])
         generator = torch_rng(self.context.experiment.seed, "classifier retraining", device=phi.device)
         start = torch.empty_like(phi).uniform_(-1, 1, generator=generator) * features.shape[-1] ** -0.5
         y = torch.arange(len(features), device=phi.device).repeat_interleave(self.m)
@@ -114,19 +101,3 @@ class CReFF(FedAvg):
 
     def finish(self, theta: Tensor, server: State) -> Tensor:
         return with_matrix(self.net, super().finish(theta, server), server["phi"])
-
-
-def class_gradients(phi: Tensor, z: Tensor, y: Tensor) -> Tensor:
-    """Gradient [K, C, w] in phi [C, w] of the mean cross-entropy of features z [K, n, d], K sets of one class y [K]."""
-    x = extended(z, phi)
-    return ((x @ phi.mT).softmax(-1) - one_hot(y, len(phi))[:, None]).mT @ x / x.shape[1]
-
-
-def mismatch(g: Tensor, target: Tensor, d: int) -> Tensor:
-    """Sum of 1 - cosine over the rows of gradients [K, C, w]: per output d entries, and one row of all the biases."""
-
-    def distance(a: Tensor, b: Tensor) -> Tensor:
-        return (1 - (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1) + EPSILON)).sum()
-
-    rows = distance(g[..., :d], target[..., :d])
-    return rows + distance(g[..., d], target[..., d]) if g.shape[-1] > d else rows

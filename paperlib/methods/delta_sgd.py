@@ -3,19 +3,18 @@
 Kim et al. 2024, "Adaptive federated learning with auto-tuned clients", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
+from paperlib.ingredients.options import option
+from paperlib.ingredients.passes import uncounted
+from paperlib.ingredients.vectors import clip_norm
 from paperlib.methods.base import FedAvg, State
 from paperlib.methods.fednova import FedNova
-from paperlib.methods.ingredients import clip_norm, demand, refuse_beside, uncounted
 from paperlib.methods.scaffold import Scaffold
 
 
-@dataclass(kw_only=True)
 class DeltaSGD(FedAvg):
     """w_{j+1} = w_j - eta_j g_j with the local learning rate eta_j, which starts at eta_0 in every round, and then is
 
@@ -26,17 +25,14 @@ class DeltaSGD(FedAvg):
     same_batch: g_{j-1} is taken anew on the batch of g_j, at twice the cost, instead of on the batch before.
     """
 
-    gamma: float = 2.0
-    delta: float = 0.1
-    eta_0: float = 0.2
+    excludes = dict.fromkeys((Scaffold, FedNova), "its steps are not of one known length")
+    gamma: float = option(2.0, above=0)
+    delta: float = option(0.1, at_least=0)
+    eta_0: float = option(0.2, above=0)
     same_batch: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for option in ("gamma", "eta_0"):
-            demand(self, option, getattr(self, option) > 0, "above 0")
-        demand(self, "delta", self.delta >= 0, "at least 0")
-        refuse_beside(self, "DeltaSGD", (Scaffold, FedNova), "its steps are not of one known length")
         if self.same_batch and type(self).gradient is not DeltaSGD.gradient:
             raise ValueError("DeltaSGD with same_batch must be around the other method, whose gradient it takes twice")
 

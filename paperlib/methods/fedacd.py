@@ -4,23 +4,20 @@
 sections 3 and 4, Eq. 6 to 11.
 """
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import log_softmax, softmax
+from torch.nn.functional import softmax
 
 from paperlib.federated.context import Batch, Context, Visit
+from paperlib.ingredients.label_matrix import label_matrix, score, shift_matrix, template_divergence
+from paperlib.ingredients.losses import flatness_loss
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State, Upload
-from paperlib.methods.ingredients import MASKED, outputs_of
 from paperlib.methods.mixup import Mixup
 
-EPSILON = 1e-8  # entries of P are at least this before a logarithm
-SLACK = 1e-5  # 1 - tau of the template Q (section 4.1)
 
-
-@dataclass(kw_only=True)
 class FedACD(Mixup):
     """Clients minimise L1 + lambda L2 on mixed images; the server averages with weights V.
 
@@ -35,22 +32,13 @@ class FedACD(Mixup):
     """
 
     lambda_: float = 1.0
-    partner: str = "rare"
-    delta_miss: float = 1e-3
+    partner: str = option("rare", choices=("permutation", "rare"))
+    delta_miss: float = option(1e-3, above=0)  # its logarithm is taken
     flatten: bool = True
     adjust: bool = True
     score: bool = True
-    p_source: str = "clean"
-    kl_reduction: str = "mean"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.delta_miss <= 0:
-            raise ValueError(f"delta_miss of FedACD is {self.delta_miss}, but must be above 0: its logarithm is taken")
-        if self.p_source not in ("clean", "running"):
-            raise ValueError(f"p_source of FedACD is {self.p_source!r}; choose clean or running")
-        if self.kl_reduction not in ("mean", "sum"):
-            raise ValueError(f"kl_reduction of FedACD is {self.kl_reduction!r}; choose mean or sum")
+    p_source: str = option("clean", choices=("clean", "running"))
+    kl_reduction: str = option("mean", choices=("mean", "sum"))
 
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)
@@ -112,60 +100,7 @@ class FedACD(Mixup):
         return super().weight(p, upload) * (float(upload["V"]) if self.score else 1.0)
 
 
-@dataclass(kw_only=True)
 class FedACDBase(FedACD):
     """FedACD with plain averaging (section 4.3)."""
 
     score: bool = False
-
-
-def label_matrix(context: Context, theta: Tensor, visit: Visit) -> Tensor:
-    """P_ij, the mean softmax output for class j on the client's own images of class i; float64 [C, C].
-
-    The images are not augmented, the network is in evaluation mode. Rows of classes the client does not have are zero.
-    """
-    classes = len(visit.counts)
-    sums = torch.zeros(classes, classes, dtype=torch.float64, device=theta.device)
-    for logits, y in outputs_of(context, theta, visit.buffers, context.indices[visit.client]):
-        sums.index_add_(0, y, softmax(logits[:, :classes].double(), 1))  # FedGPS has further outputs
-    return sums / visit.counts.to(theta.device).clamp(min=1)[:, None]
-
-
-def shift_matrix(p: Tensor, counts: Tensor, delta_miss: float) -> Tensor:
-    """A_yi = log P_yi - log P_iy, and log delta_miss in the columns of classes with counts [C] zero.  [C, C]"""
-    log_p = p.clamp(min=EPSILON).log()
-    return (log_p - log_p.T).masked_fill((counts == 0)[None, :], math.log(delta_miss)).fill_diagonal_(0.0)
-
-
-def flatness_loss(logits: Tensor, y: Tensor, partner: Tensor | None = None) -> Tensor:
-    """L1 (Eq. 7): KL of the output to its copy that is flat over the wrong classes; mean over the batch, in nats.
-
-    It equals (1 - p_y) KL(r || uniform), with r [B, C - 1] the softmax over the wrong classes alone. logits: [B, C].
-    partner: int64 [B], second true labels, which are not flattened either.
-    """
-    true = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, y[:, None], True)
-    if partner is not None:
-        true = true.scatter(1, partner[:, None], True)
-    others = logits.masked_fill(true, MASKED).clamp(min=MASKED)  # FedLC around it masks classes with minus infinity
-    log_r = log_softmax(others, 1)
-    wrong = (~true).sum(1).clamp(min=1).to(logits.dtype)
-    divergence = wrong.log() + (log_r.exp() * log_r).sum(1)
-    return ((others.logsumexp(1) - logits.logsumexp(1)).exp() * divergence).mean()
-
-
-def template_divergence(p: Tensor, counts: Tensor, reduction: str = "mean") -> Tensor:
-    """KL(P || Q) in nats over the classes with counts [C] above 0 (Eq. 10); Q has 1 - 1e-5 on its diagonal, else equal.
-
-    p: float64 [C, C], non-negative.
-    """
-    classes, seen = len(p), (counts > 0).to(p.device)
-    p = p[seen] / p[seen].sum(1, keepdim=True)
-    q = torch.full((classes, classes), SLACK / (classes - 1), dtype=p.dtype, device=p.device)
-    q.fill_diagonal_(1 - SLACK)
-    rows = (torch.xlogy(p, p) - p * q[seen].log()).sum(1)
-    return rows.mean() if reduction == "mean" else rows.sum()
-
-
-def score(kl: Tensor) -> Tensor:
-    """V = sigmoid(1 / KL), in (0.5, 1]."""
-    return torch.sigmoid(1 / kl.clamp(min=1e-12))

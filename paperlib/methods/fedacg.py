@@ -3,17 +3,15 @@
 Kim, Kim and Han 2024, "Communication-efficient federated learning with accelerated client gradient".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.options import option
+from paperlib.ingredients.vectors import pull
 from paperlib.methods.base import FedAvg, State, Uploads
-from paperlib.methods.ingredients import pull
 
 
-@dataclass(kw_only=True)
 class FedACG(FedAvg):
     """Clients receive w^t + lambda m and minimise their loss + beta/2 ||w - (w^t + lambda m)||^2.
 
@@ -26,12 +24,7 @@ class FedACG(FedAvg):
 
     lambda_: float = 0.85
     beta: float = 0.002
-    variant: str = "published"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.variant not in ("published", "2025-03"):
-            raise ValueError(f"variant of FedACG is {self.variant!r}; choose published or 2025-03")
+    variant: str = option("published", choices=("published", "2025-03"))
 
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"m": torch.zeros_like(theta)}

@@ -3,17 +3,14 @@
 Reddi et al. 2021, "Adaptive federated optimization", Algorithm 2.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State, Uploads
 from paperlib.methods.fedacg import FedACG
-from paperlib.methods.ingredients import demand, refuse_beside
 
 
-@dataclass(kw_only=True)
 class FedAdam(FedAvg):
     """m <- beta_1 m + (1 - beta_1) D, v <- beta_2 v + (1 - beta_2) D^2, w <- w + eta_g m / (sqrt(v) + tau).
 
@@ -21,20 +18,12 @@ class FedAdam(FedAvg):
     clients' learning rate. v_0: what v starts from; None is tau^2, the least that the paper allows; some code has 0.
     """
 
-    eta_g: float = 0.1
-    beta_1: float = 0.9
-    beta_2: float = 0.99
-    tau: float = 1e-3
-    v_0: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for option in ("beta_1", "beta_2"):
-            demand(self, option, 0 <= getattr(self, option) < 1, "at least 0 and below 1")
-        demand(self, "eta_g", self.eta_g > 0, "above 0")
-        demand(self, "tau", self.tau >= 0, "at least 0")
-        demand(self, "v_0", self.v_0 is None or self.v_0 >= 0, "at least 0")
-        refuse_beside(self, "FedAdam", (FedACG,), "the point that clients look ahead to follows the plain step")
+    excludes = {FedACG: "the point that clients look ahead to follows the plain step"}
+    eta_g: float = option(0.1, above=0)
+    beta_1: float = option(0.9, at_least=0, below=1)
+    beta_2: float = option(0.99, at_least=0, below=1)
+    tau: float = option(1e-3, at_least=0)
+    v_0: float | None = option(None, at_least=0)
 
     def server_init(self, theta: Tensor) -> State:
         v_0 = self.tau**2 if self.v_0 is None else self.v_0

@@ -4,16 +4,15 @@ Caldarola, Caputo and Ciccone 2022, "Improving generalization in federated learn
 2021, "ASAM: Adaptive sharpness-aware minimization for scale-invariant learning of deep neural networks", Eq. 8.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.options import option
+from paperlib.ingredients.passes import uncounted
+from paperlib.ingredients.vectors import ascent
 from paperlib.methods.base import FedAvg, State
-from paperlib.methods.ingredients import ascent, demand, uncounted
 
 
-@dataclass(kw_only=True)
 class FedASAM(FedAvg):
     """The gradient at w + rho T^2 g / ||T g||, with g that at w and T = |w| + eta on weights, 1 on other parameters.
 
@@ -21,14 +20,9 @@ class FedASAM(FedAvg):
     BatchNorm's statistics count a batch once, at w; in the authors' code they count it at both points.
     """
 
-    rho: float = 0.7
-    eta: float = 0.2
+    rho: float = option(0.7, at_least=0)
+    eta: float = option(0.2, at_least=0)
     adaptive: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for option in ("rho", "eta"):
-            demand(self, option, getattr(self, option) >= 0, "at least 0")
 
     def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         perturbed = theta + self.perturbation(theta, super().gradient(theta, batch, shared, own))

@@ -3,30 +3,23 @@
 Hsu, Qi and Brown 2019, "Measuring the effects of non-identical data distribution for federated visual classification".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from paperlib.ingredients.options import option
+from paperlib.ingredients.vectors import extrapolated
 from paperlib.methods.base import FedAvg, State, Uploads
-from paperlib.methods.ingredients import demand, extrapolated
 
 
-@dataclass(kw_only=True)
 class FedAvgM(FedAvg):
     """v <- beta v + mean(Delta_k), then w <- w + eta_g v, or with nesterov w <- w + eta_g (mean(Delta_k) + beta v).
 
     Published code that damps, v <- beta v + (1 - beta) mean(Delta_k), has an eta_g of 1 - beta times this one's.
     """
 
-    beta: float = 0.9
-    eta_g: float = 1.0
+    beta: float = option(0.9, at_least=0, below=1)
+    eta_g: float = option(1.0, above=0)
     nesterov: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        demand(self, "beta", 0 <= self.beta < 1, "at least 0 and below 1")
-        demand(self, "eta_g", self.eta_g > 0, "above 0")
 
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"v": torch.zeros_like(theta)}

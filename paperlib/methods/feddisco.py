@@ -4,18 +4,14 @@ Ye et al. 2023, "FedDisco: Federated learning with discrepancy-aware collaborati
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg
-from paperlib.methods.fedgps import FedGPS
-from paperlib.methods.fedvarp import FedVARP
-from paperlib.methods.ingredients import demand, refuse_beside
 
 
-@dataclass(kw_only=True)
 class FedDisco(FedAvg):
     """Weights in proportion to ReLU(p_k - a d_k + b), with d_k = KL(label shares of client k || uniform) in nats.
 
@@ -25,14 +21,9 @@ class FedDisco(FedAvg):
     normalize: the d_k of a round's clients are divided by their sum, as in the authors' code, which has chosen a and b.
     """
 
-    a: float = 0.5
+    a: float = option(0.5, at_least=0)
     b: float = 0.1
     normalize: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        demand(self, "a", self.a >= 0, "at least 0")
-        refuse_beside(self, "FedDisco", (FedVARP, FedGPS), "it needs uniform weights")
 
     def weights(self, cohort: list[int]) -> list[float]:
         p = torch.tensor(super().weights(cohort), dtype=torch.float64)

@@ -3,17 +3,16 @@
 Acar et al. 2021, "Federated learning based on dynamic regularization", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
+from paperlib.ingredients.options import option
+from paperlib.ingredients.uploads import summed
+from paperlib.ingredients.vectors import clip_norm, pull
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.ingredients import clip_norm, pull, summed
 
 
-@dataclass(kw_only=True)
 class FedDyn(FedAvg):
     """Every client minimises its loss - <g_k, w> + alpha/2 ||w - w^t||^2; g_k becomes its gradient at the optimum.
 
@@ -23,18 +22,9 @@ class FedDyn(FedAvg):
     """
 
     needs_update = True
-    alpha: float = 0.1
-    clip: float | None = 10.0
-    h_scale: str = "1/N"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.alpha <= 0:
-            raise ValueError(f"alpha of FedDyn is {self.alpha}, but must be above 0: the server divides by it")
-        if self.clip is not None and self.clip <= 0:
-            raise ValueError(f"clip of FedDyn is {self.clip}, but must be above 0, or None for no clipping")
-        if self.h_scale not in ("1/N", "1/S^2"):
-            raise ValueError(f"h_scale of FedDyn is {self.h_scale!r}; choose 1/N or 1/S^2")
+    alpha: float = option(0.1, above=0)  # the server divides by it
+    clip: float | None = option(10.0, above=0)
+    h_scale: str = option("1/N", choices=("1/N", "1/S^2"))
 
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"h": torch.zeros_like(theta)}

@@ -3,20 +3,18 @@
 Jhunjhunwala, Wang and Joshi 2023, "FedExP: Speeding up federated averaging via extrapolation", Algorithm 1.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from paperlib.ingredients.options import option
+from paperlib.ingredients.uploads import seen
+from paperlib.ingredients.vectors import extrapolated
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.fedacg import FedACG
 from paperlib.methods.fedadam import FedAdam
 from paperlib.methods.fedavgm import FedAvgM
-from paperlib.methods.ingredients import demand, extrapolated, refuse_beside
 
 
-@dataclass(kw_only=True)
 class FedExP(FedAvg):
     """w <- w + eta_g mean(Delta_k) with eta_g = max(1, mean(||Delta_k||^2) / (2 (||mean(Delta_k)||^2 + epsilon))).
 
@@ -25,13 +23,9 @@ class FedExP(FedAvg):
     The server's state holds the eta_g of the last round.
     """
 
-    epsilon: float = 1e-3
+    excludes = dict.fromkeys((FedAvgM, FedAdam, FedACG), "both decide how far the server goes")
+    epsilon: float = option(1e-3, at_least=0)
     average: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        demand(self, "epsilon", self.epsilon >= 0, "at least 0")
-        refuse_beside(self, "FedExP", (FedAvgM, FedAdam, FedACG), "both decide how far the server goes")
 
     def server_init(self, theta: Tensor) -> State:
         state = super().server_init(theta) | {"eta_g": theta.new_ones(()), "epsilon": theta.new_tensor(self.epsilon)}
@@ -40,14 +34,12 @@ class FedExP(FedAvg):
     def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         squares, total = theta.new_zeros(()), 0.0
 
-        def noted() -> Iterator[tuple[float, int, Upload]]:
+        def note(p: float, client: int, upload: Upload) -> None:
             nonlocal total
-            for p, client, upload in uploads:
-                squares.add_(upload["delta"].square().sum(), alpha=p)
-                total += p
-                yield p, client, upload
+            squares.add_(upload["delta"].square().sum(), alpha=p)
+            total += p
 
-        new, server = super().aggregate(server, theta, noted())
+        new, server = super().aggregate(server, theta, seen(uploads, note))
         epsilon = server["epsilon"]
         eta_g = (squares / total / (2 * ((new - theta).square().sum() + epsilon))).clamp(min=1.0)
         server = server | {"eta_g": eta_g, "epsilon": epsilon * self.context.experiment.lr_decay**2}

@@ -5,8 +5,6 @@
 """
 
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,10 +14,12 @@ from torch.nn.functional import cross_entropy
 from paperlib.data.batches import normalise
 from paperlib.data.surrogate import Surrogate, gaussian_surrogate, latent_surrogate, surrogate_batch
 from paperlib.federated.context import Batch, Context, Visit
-from paperlib.federated.streams import torch_rng
+from paperlib.ingredients.distances import mmd, sliced_wasserstein, supervised_contrastive
+from paperlib.ingredients.options import fill_preset, option
+from paperlib.ingredients.passes import PASS
+from paperlib.ingredients.uploads import seen
+from paperlib.ingredients.vectors import clip_norm, without_own
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.contrast import mmd, sliced_wasserstein, supervised_contrastive
-from paperlib.methods.ingredients import PASS, clip_norm, use_preset
 
 PRESETS: dict[str, dict[str, Any]] = {
     "authors": {
@@ -31,19 +31,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "prototypes": "fixed", "clip": 0.0,
     },
 }  # fmt: skip
-CHOICES = {
-    "surrogate": ("gaussian", "latent", "none"),
-    "distance": ("supcon", "w1", "mmd"),
-    "bn": ("joint", "separate"),
-    "path_sign": (1, -1),
-    "path_norm": ("layer_sum", "global"),
-    "prototypes": ("training", "fixed"),
-}
 OWN_WEIGHT = 0.1  # of the surrogate features among themselves, against surrogate and real ones together
 PROTOTYPE_IMAGES = 100  # per class, for prototypes "fixed"
 
 
-@dataclass(kw_only=True)
 class FedGPS(FedAvg):
     """Loss: real and surrogate cross-entropy + lambda_1 d(real, surrogate) + lambda_2 d(prototypes, surrogate) (Eq. 6).
 
@@ -68,43 +59,35 @@ class FedGPS(FedAvg):
     passes_loss_on = False
     one_by_one = "draws surrogate images in every step"
     needs_update = True
-    preset: str = "authors"
-    lambda_1: float | None = None
-    lambda_2: float | None = None
-    lambda_g: float = 0.5
-    eta_g: float = 1.0
-    path_sign: int | None = None
-    path_norm: str | None = None
+    needs_uniform = True  # a client's own update is taken out of a plain mean
+    preset: str = option("authors", choices=("authors", "paper"))
+    lambda_1: float | None = option(None, at_least=0)
+    lambda_2: float | None = option(None, at_least=0)
+    lambda_g: float = option(0.5, at_least=0)
+    eta_g: float = option(1.0, above=0)
+    path_sign: int | None = option(None, choices=(1, -1))
+    path_norm: str | None = option(None, choices=("layer_sum", "global"))
     require_history: bool = False
-    surrogate: str = "gaussian"
-    surrogate_seed: int = 0
-    surrogate_images: int | None = None
-    surrogate_batch: int = 128
-    surrogate_weight: float = 1.0
-    distance: str = "supcon"
+    surrogate: str = option("gaussian", choices=("gaussian", "latent", "none"))
+    surrogate_seed: int = option(0, at_least=0)
+    surrogate_images: int | None = option(None, above=0)
+    surrogate_batch: int = option(128, above=0)
+    surrogate_weight: float = option(1.0, at_least=0)
+    distance: str = option("supcon", choices=("supcon", "w1", "mmd"))
     match_classes: bool | None = None
-    prototypes: str | None = None
-    bn: str = "joint"
-    clip: float | None = None
+    prototypes: str | None = option(None, choices=("training", "fixed"))
+    bn: str = option("joint", choices=("joint", "separate"))
+    clip: float | None = option(None, at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        use_preset(self, PRESETS, CHOICES)
-        for name in ("lambda_1", "lambda_2", "lambda_g", "surrogate_weight", "clip", "surrogate_seed"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} of FedGPS is {getattr(self, name)}, but must not be negative")
-        for name in ("eta_g", "surrogate_images", "surrogate_batch"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} of FedGPS is {value}, but must be above 0")
+        fill_preset(self, PRESETS)
 
     def outputs(self, classes: int) -> int:
         return super().outputs(classes) * (1 if self.surrogate == "none" else 2)
 
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)
-        if context.experiment.weighting != "uniform":
-            raise ValueError("FedGPS takes a client's own update out of a plain mean: weighting must be uniform")
         data = context.data
         self.classes = data.num_classes
         self.images: Surrogate | None = None
@@ -234,14 +217,6 @@ class FedGPS(FedAvg):
         with torch.no_grad():
             return self.net(theta, x, stop="classifier", buffers=buffers)
 
-    def prototype_distance(self, theta: Tensor, buffers: Tensor, server: State) -> float:
-        """Mean distance of surrogate features from their prototypes E_c, in evaluation mode (Figure 2c)."""
-        assert self.images is not None
-        chosen = torch.randint(len(self.images.labels), (5 * self.surrogate_batch,), generator=torch_rng(0, "probe"))
-        chosen = chosen.to(theta.device)
-        away = self.surrogate_features(theta, buffers, chosen) - server["prototypes"][self.images.labels[chosen]]
-        return float(away.norm(dim=1).nanmean())
-
     # -- end of a round
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
@@ -270,34 +245,28 @@ class FedGPS(FedAvg):
         return super().weight(p, upload) if torch.isfinite(upload["delta"]).all() else 0.0
 
     def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        mean, participants = torch.zeros_like(theta), 0
-        sums: Tensor | None = None
-        counts = torch.zeros(self.classes, dtype=theta.dtype, device=theta.device)
+        mean, participants = torch.zeros_like(theta), torch.tensor(0)
+        sums, counts = theta.new_zeros(self.classes, self.net.feature_size), theta.new_zeros(self.classes)
 
-        def noted() -> Iterator[tuple[float, int, Upload]]:
-            nonlocal participants, sums
-            for p, client, upload in uploads:
-                mean.add_(upload["delta"])
-                participants += 1
-                if "prototypes" in upload:
-                    n = upload.get("counts", torch.ones_like(counts))
-                    counts.add_(n)
-                    weighted = n[:, None] * upload["prototypes"]
-                    sums = weighted if sums is None else sums.add_(weighted)
-                yield p, client, upload
+        def note(p: float, client: int, upload: Upload) -> None:
+            mean.add_(upload["delta"])
+            participants.add_(1)
+            if "prototypes" in upload:
+                n = upload.get("counts", torch.ones_like(counts))
+                counts.add_(n)
+                sums.add_(n[:, None] * upload["prototypes"])
 
-        new, server = super().aggregate(server, theta, noted())
-        mean.div_(max(participants, 1))
+        new, server = super().aggregate(server, theta, seen(uploads, note))
+        mean.div_(max(int(participants), 1))
         if self.eta_g != 1:
             new = theta + self.eta_g * (new - theta)
-        server = server | {"mean": mean, "participants": torch.tensor(participants)}
-        if sums is not None:
+        server = server | {"mean": mean, "participants": participants}
+        if counts.any():
             old = server.get("prototypes", torch.full_like(sums, torch.nan))
             server["prototypes"] = torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], old)
         return new, server
 
 
-@dataclass(kw_only=True)
 class FedGPSCF(FedGPS):
     """FedGPS without the model-sized download: a client takes the difference of the last two models it received.
 
@@ -316,14 +285,3 @@ class FedGPSCF(FedGPS):
 
     def remembered(self, delta: Tensor, theta: Tensor, visit: Visit) -> State:
         return super().remembered(delta, theta, visit) | {"downloaded": visit.theta_global}
-
-
-def without_own(mean: Tensor, participants: Tensor, delta: Tensor | None) -> Tensor | None:
-    """Mean [P] of m updates without one of them, delta [P]: (m mean - delta) / (m - 1); None if no other is left.
-
-    A client that did not take part (delta None) takes the mean as it is (Definition 4.5).
-    """
-    if delta is None:
-        return mean
-    m = int(participants)
-    return (m * mean - delta) / (m - 1) if m > 1 else None

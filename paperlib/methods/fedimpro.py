@@ -3,34 +3,29 @@
 "FedImpro: Measuring and improving client update in federated learning", ICLR 2024, Algorithm 1, Eq. 5 to 7.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.streams import torch_rng
+from paperlib.ingredients.gaussians import class_moments
+from paperlib.ingredients.options import fill_preset, option
+from paperlib.ingredients.uploads import seen
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.ingredients import use_preset
 
 PRESETS: dict[str, dict[str, Any]] = {
     "authors": {"schedule": "ramp", "joint_bn": True, "beta_m": "authors", "n_fake": "authors", "s_max": 0.1},
     "paper": {"schedule": "constant", "joint_bn": False, "beta_m": 0.9, "n_fake": "batch", "s_max": float("inf")},
-}
-CHOICES = {
-    "schedule": ("ramp", "ramp_clipped", "constant"),
-    "spread": ("std", "var"),
-    "server_weights": ("uniform", "label_size"),
 }
 # First stage after the cut: after the second stage of a ResNet (its 9th convolution), after the convolutions of a VGG.
 CUTS = {"resnet18": 3, "resnet18_gn": 3, "resnet50": 3, "fedacd_resnet18": 3, "vgg9": 3, "vgg11": 5}
 STEP = 5_000  # the authors' step of a running mean over features of length D is min(1, D / 5000)
 
 
-@dataclass(kw_only=True)
 class FedImpro(FedAvg):
     """Loss: cross-entropy of real images + w times that of features drawn from N(mu_y, s_y^2) at the cut (Eq. 5).
 
@@ -53,37 +48,25 @@ class FedImpro(FedAvg):
 
     passes_loss_on = False
     one_by_one = "draws features in every step"
-    preset: str = "authors"
+    preset: str = option("authors", choices=("authors", "paper"))
     cut: int | str | None = None
-    schedule: str | None = None
-    ramp: float = 500
+    schedule: str | None = option(None, choices=("ramp", "ramp_clipped", "constant"))
+    ramp: float = option(500, above=0)  # the weight is divided by it
     joint_bn: bool | None = None
-    beta_m: float | str | None = None
-    beta_g: float = 0.0
-    noise: float = 0.0
-    n_fake: int | str | None = None
-    s_max: float | None = None
-    spread: str = "std"
-    fixed_std: float | None = None
-    min_count: int = 1
-    server_weights: str = "uniform"
+    beta_m: float | str | None = option(None, choices=("authors",), at_least=0, at_most=1)
+    beta_g: float = option(0.0, at_least=0, at_most=1)
+    noise: float = option(0.0, at_least=0)
+    n_fake: int | str | None = option(None, choices=("authors", "batch"), at_least=0)
+    s_max: float | None = option(None, at_least=0)
+    spread: str = option("std", choices=("std", "var"))
+    fixed_std: float | None = option(None, at_least=0)
+    min_count: int = option(1, at_least=0)
+    server_weights: str = option("uniform", choices=("uniform", "label_size"))
     pooled: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        use_preset(self, PRESETS, CHOICES)
-        if self.beta_m != "authors" and (isinstance(self.beta_m, str) or not 0 <= (self.beta_m or 0) <= 1):
-            raise ValueError(f"beta_m of FedImpro is {self.beta_m!r}; choose authors or a number from 0 to 1")
-        if not 0 <= self.beta_g <= 1:
-            raise ValueError(f"beta_g of FedImpro is {self.beta_g}, but must lie in [0, 1]")
-        if isinstance(self.n_fake, str) and self.n_fake not in ("authors", "batch"):
-            raise ValueError(f"n_fake of FedImpro is {self.n_fake!r}; choose authors, batch or a whole number")
-        if not self.ramp > 0:
-            raise ValueError(f"ramp of FedImpro is {self.ramp}, but must be above 0: the weight is divided by it")
-        for name in ("noise", "s_max", "n_fake", "fixed_std", "min_count"):
-            value = getattr(self, name)
-            if not (value is None or isinstance(value, str) or value >= 0):
-                raise ValueError(f"{name} of FedImpro is {value}, but must not be negative")
+        fill_preset(self, PRESETS)
 
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)
@@ -129,10 +112,7 @@ class FedImpro(FedAvg):
 
     def follow(self, notes: State, h: Tensor, y: Tensor) -> None:
         """Eq. 6: move the statistics of the classes in a batch towards those of its features h [B, D]."""
-        member = one_hot(y, self.classes).to(h.dtype)
-        n = member.sum(0)[:, None]
-        mean = member.T @ h / n.clamp(min=1)
-        square = member.T @ (h - mean[y]).square_() / (n - 1).clamp(min=1)
+        n, mean, square = class_moments(h, y, self.classes)
         seen = n >= max(self.min_count, 1)
         notes["mu"] = torch.where(seen, torch.lerp(mean, notes["mu"], self.momentum), notes["mu"])
         if self.fixed_std is None:
@@ -189,18 +169,16 @@ class FedImpro(FedAvg):
         # Sums of how far the clients are from the old values, so that a class that none of them has keeps its bits.
         d_mu, d_s, d_variance = (torch.zeros_like(mu) for _ in range(3))
 
-        def noted() -> Iterator[tuple[float, int, Upload]]:
+        def note(p: float, client: int, upload: Upload) -> None:
             nonlocal clients
-            for p, client, upload in uploads:
-                weight, away = self.share(upload), upload["mu"] - mu
-                d_mu.addcmul_(weight, away)
-                d_s.addcmul_(weight, upload["s"] - s)
-                if self.pooled:
-                    d_variance.addcmul_(weight, self.variance(upload["s"]) - self.variance(s) + away.square())
-                clients += 1
-                yield p, client, upload
+            weight, away = self.share(upload), upload["mu"] - mu
+            d_mu.addcmul_(weight, away)
+            d_s.addcmul_(weight, upload["s"] - s)
+            if self.pooled:
+                d_variance.addcmul_(weight, self.variance(upload["s"]) - self.variance(s) + away.square())
+            clients += 1
 
-        new, server = super().aggregate(server, theta, noted())
+        new, server = super().aggregate(server, theta, seen(uploads, note))
         if self.server_weights == "uniform":
             for total in (d_mu, d_s, d_variance):
                 total.div_(clients)

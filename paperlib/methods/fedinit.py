@@ -4,17 +4,14 @@ Sun, Shen and Tao 2023, "Understanding how consistency works in federated learni
 initialization", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from paperlib.federated.context import Visit
 from paperlib.federated.streams import torch_rng
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State, Upload
-from paperlib.methods.ingredients import demand
 
 
-@dataclass(kw_only=True)
 class FedInit(FedAvg):
     """Client k starts at w^t + beta (w^t - w_k), with w_k its model at the end of the last round it took part in.
 
@@ -24,15 +21,9 @@ class FedInit(FedAvg):
     """
 
     sends_update = False
-    beta: float = 0.1
-    average: str = "models"
-    unseen: str = "received"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        demand(self, "beta", self.beta >= 0, "at least 0")
-        demand(self, "average", self.average in ("models", "updates"), "models or updates")
-        demand(self, "unseen", self.unseen in ("received", "initial"), "received or initial")
+    beta: float = option(0.1, at_least=0)
+    average: str = option("models", choices=("models", "updates"))
+    unseen: str = option("received", choices=("received", "initial"))
 
     def client_init(self, client: int, theta: Tensor) -> State:
         last = theta

@@ -3,17 +3,14 @@
 Zhang et al. 2022, "Federated learning with label distribution skew via logits calibration".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.losses import MASKED, adjust_logits, mean_of
 from paperlib.methods.base import FedAvg
-from paperlib.methods.ingredients import MASKED, adjust_logits, mean_of
 
 
-@dataclass(kw_only=True)
 class FedLC(FedAvg):
     """Cross-entropy of the logits f_c - tau n_c^(-1/4), with n_c the client's samples of class c; n_c = 0 masks c.
 

@@ -4,16 +4,14 @@ Fan et al. 2024, "Locally estimated global perturbations are better than local p
 sharpness-aware minimization", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
+from paperlib.ingredients.options import option
+from paperlib.ingredients.vectors import ascent
 from paperlib.methods.base import FedAvg, State, Upload
-from paperlib.methods.ingredients import ascent, demand
 
 
-@dataclass(kw_only=True)
 class FedLESAM(FedAvg):
     """The gradient at w + rho (w_k - w^t) / ||w_k - w^t||, with w_k the global model that client k received before w^t.
 
@@ -21,11 +19,7 @@ class FedLESAM(FedAvg):
     takes the gradient at w. (The authors' code, unlike their paper, shifts every tensor by a single number.)
     """
 
-    rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        demand(self, "rho", self.rho >= 0, "at least 0")
+    rho: float = option(0.1, at_least=0)
 
     def client_init(self, client: int, theta: Tensor) -> State:
         return super().client_init(client, theta) | {"old": theta}

@@ -3,23 +3,20 @@
 Hu et al. 2024, "Is aggregation the only choice? Federated learning via layer-wise model recombination", Algorithm 1.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
 
 import torch
 from numpy.random import Generator
 from torch import Tensor
 
-from paperlib.federated.context import Context
 from paperlib.federated.streams import rng
-from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.ingredients import demand
+from paperlib.ingredients.options import option
+from paperlib.ingredients.uploads import seen
+from paperlib.methods.base import FedAvg, State, Uploads
 
 TAKEN = ("send", "begin", "weights", "weight", "aggregate", "finish")  # hooks that others must leave alone
 
 
-@dataclass(kw_only=True)
 class FedMR(FedAvg):
     """The i-th client of a round trains model W_i; then every layer is permuted at random among the S trained models.
 
@@ -31,21 +28,15 @@ class FedMR(FedAvg):
         by itself, as in the authors' code, which parts a layer's bias from its weight.
     """
 
-    first_stage: int = 0
-    permute: str = "layer"
+    needs_uniform = True
+    first_stage: int = option(0, at_least=0)
+    permute: str = option("layer", choices=("layer", "tensor"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        demand(self, "first_stage", self.first_stage >= 0, "at least 0")
-        demand(self, "permute", self.permute in ("layer", "tensor"), "layer or tensor")
         for kind in type(self).__mro__:
             if kind not in (FedMR, FedAvg) and not vars(kind).keys().isdisjoint(TAKEN):
                 raise ValueError(f"FedMR cannot be combined with {kind.__name__}: it has several global models")
-
-    def setup(self, context: Context) -> FedAvg:
-        if context.experiment.weighting != "uniform":
-            raise ValueError(f"weighting is {context.experiment.weighting!r}, but FedMR needs uniform weights")
-        return super().setup(context)
 
     def server_init(self, theta: Tensor) -> State:
         models = theta.repeat(self.context.experiment.sampled, 1)
@@ -56,13 +47,9 @@ class FedMR(FedAvg):
 
     def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         models, round = server["models"].clone(), int(server["rounds"]) + 1
-
-        def noted() -> Iterator[tuple[float, int, Upload]]:
-            for model, (p, client, upload) in zip(models, uploads, strict=True):
-                model.add_(upload["delta"])
-                yield p, client, upload
-
-        new, server = super().aggregate(server, theta, noted())
+        turn = iter(models)
+        trained = seen(uploads, lambda p, client, upload: next(turn).add_(upload["delta"]))
+        new, server = super().aggregate(server, theta, trained)
         if round <= self.first_stage:
             models = new.repeat(len(models), 1)
         else:

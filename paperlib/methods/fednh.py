@@ -3,21 +3,20 @@
 Dai et al. 2023, "Tackling data heterogeneity in federated learning with class prototypes", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Visit
+from paperlib.ingredients.options import option
+from paperlib.ingredients.passes import outputs_of
+from paperlib.ingredients.uploads import summed
 from paperlib.methods.base import State, Upload, Uploads
 from paperlib.methods.classifiers import FixedClassifier
-from paperlib.methods.ingredients import outputs_of, summed
 from paperlib.networks import Network
 from paperlib.networks.layers import Hyperspherical
 
 
-@dataclass(kw_only=True)
 class FedNH(FixedClassifier):
     """Logits s W z / ||z||; clients train s and what gives z, the server W <- rho W + (1 - rho) mu, rows of length 1.
 
@@ -28,14 +27,9 @@ class FedNH(FixedClassifier):
         stays there.
     """
 
-    rho: float = 0.9
+    rho: float = option(0.9, at_least=0, at_most=1)
     s: float | None = None
     learn_s: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.rho <= 1:
-            raise ValueError(f"rho of FedNH is {self.rho}, but must lie in [0, 1]")
 
     def classifier(self, net: Network, outputs: int) -> Hyperspherical:
         s = self.s if self.s is not None else (20.0 if "resnet" in net.name else 1.0)

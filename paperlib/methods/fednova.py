@@ -3,19 +3,16 @@
 Wang et al. 2020, "Tackling the objective inconsistency problem in heterogeneous federated optimization", Eq. 5.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from paperlib.federated.context import Context, Visit
+from paperlib.ingredients.uploads import seen
+from paperlib.ingredients.vectors import effective_steps, extrapolated
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
 from paperlib.methods.feddyn import FedDyn
 from paperlib.methods.fedprox import FedProx
-from paperlib.methods.ingredients import effective_steps, extrapolated, refuse_beside
 
 
-@dataclass(kw_only=True)
 class FedNova(FedAvg):
     """w <- w + tau sum_k p_k Delta_k / a_k, with a_k client k's effective number of steps and tau = sum_k p_k a_k.
 
@@ -24,10 +21,7 @@ class FedNova(FedAvg):
     """
 
     needs_update = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        refuse_beside(self, "FedNova", (FedDyn,), "the server's h adds up updates as if all took equally many steps")
+    excludes = {FedDyn: "the server's h adds up updates as if all took equally many steps"}
 
     def setup(self, context: Context) -> FedAvg:
         if context.experiment.momentum_buffer != "reset":
@@ -47,14 +41,12 @@ class FedNova(FedAvg):
     def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         weights = total = steps = 0.0
 
-        def noted() -> Iterator[tuple[float, int, Upload]]:
+        def note(weight: float, client: int, upload: Upload) -> None:
             nonlocal weights, total, steps
-            for weight, client, upload in uploads:
-                p = weight * steps_of(upload)
-                weights, total, steps = weights + weight, total + p, steps + p * float(upload["a"])
-                yield weight, client, upload
+            p = weight * steps_of(upload)
+            weights, total, steps = weights + weight, total + p, steps + p * float(upload["a"])
 
-        new, server = super().aggregate(server, theta, noted())
+        new, server = super().aggregate(server, theta, seen(uploads, note))
         tau = steps / total
         return extrapolated(theta, new, tau * weights / total), server
 

@@ -3,17 +3,15 @@
 Lee et al. 2022, "Preservation of the global knowledge by not-true distillation in federated learning".
 """
 
-from dataclasses import dataclass
-
-import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.losses import not_true, softened_kl
+from paperlib.ingredients.options import option
+from paperlib.ingredients.passes import teacher_logits
 from paperlib.methods.base import FedAvg
-from paperlib.methods.ingredients import softened_kl, teacher_logits
 
 
-@dataclass(kw_only=True)
 class FedNTD(FedAvg):
     """Cross-entropy + beta tau^2 KL(global || local), over the softmax at temperature tau without the true class.
 
@@ -21,20 +19,9 @@ class FedNTD(FedAvg):
     """
 
     beta: float = 1.0
-    tau: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.tau <= 0:
-            raise ValueError(f"tau of FedNTD is {self.tau}, but a temperature must be above 0")
+    tau: float = option(1.0, above=0)
 
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         teacher, student = (not_true(z, batch.y) for z in (teacher_logits(self.net, batch), logits))
         distillation = self.tau**2 * softened_kl(teacher, student, self.tau, batch.rows)
         return super().logit_loss(logits, batch) + self.beta * distillation
-
-
-def not_true(logits: Tensor, y: Tensor) -> Tensor:
-    """Logits [B, C] without the column of each sample's label y [B]: [B, C - 1]."""
-    column = torch.arange(logits.shape[1] - 1, device=logits.device)
-    return logits.gather(1, column + (column >= y[:, None]))

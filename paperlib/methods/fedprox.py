@@ -3,16 +3,13 @@
 Li et al. 2020, "Federated optimization in heterogeneous networks", Algorithm 2.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.vectors import pull
 from paperlib.methods.base import FedAvg, State
-from paperlib.methods.ingredients import pull
 
 
-@dataclass(kw_only=True)
 class FedProx(FedAvg):
     """Every client minimises its loss + mu/2 ||w - w^t||^2, with w^t the global model it received."""
 

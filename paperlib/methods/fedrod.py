@@ -3,20 +3,19 @@
 Chen and Chao 2022, "On bridging generic and personalized federated learning for image classification".
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Visit
+from paperlib.ingredients.classifier import extended
+from paperlib.ingredients.losses import adjust_logits
 from paperlib.methods.base import FedAvg, State, Upload
-from paperlib.methods.classifiers import extended
-from paperlib.methods.ingredients import adjust_logits
 from paperlib.networks.stacking import gradient
 
 
-@dataclass(kw_only=True)
 class FedROD(FedAvg):
     """Cross-entropy of the logits f_c + gamma log n_c, with n_c the client's samples of class c; n_c = 0 masks c.
 

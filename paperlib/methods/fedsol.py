@@ -3,18 +3,18 @@
 Lee et al. 2024, "FedSOL: Stabilized orthogonal learning with proximal restrictions in federated learning".
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.losses import softened_kl
+from paperlib.ingredients.options import option
+from paperlib.ingredients.passes import teacher_logits, uncounted
+from paperlib.ingredients.vectors import ascent
 from paperlib.methods.base import FedAvg, State
-from paperlib.methods.ingredients import ascent, softened_kl, teacher_logits, uncounted
 from paperlib.networks.stacking import gradient
 
 
-@dataclass(kw_only=True)
 class FedSOL(FedAvg):
     """The gradient of the loss at w + rho Lambda g_p / ||g_p||, with g_p the gradient of KL(global || local).
 
@@ -23,12 +23,7 @@ class FedSOL(FedAvg):
     """
 
     rho: float = 1.0
-    tau: float = 3.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.tau <= 0:
-            raise ValueError(f"tau of FedSOL is {self.tau}, but a temperature must be above 0")
+    tau: float = option(3.0, above=0)
 
     def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         perturbed = theta + self.perturbation(theta, batch)

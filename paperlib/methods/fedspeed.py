@@ -3,17 +3,17 @@
 Sun et al. 2023, "FedSpeed: Larger local interval, less communication round, and higher generalization accuracy".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
+from paperlib.ingredients.options import option
+from paperlib.ingredients.passes import uncounted
+from paperlib.ingredients.uploads import summed
+from paperlib.ingredients.vectors import ascent, pull
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.ingredients import ascent, demand, pull, summed, uncounted
 
 
-@dataclass(kw_only=True)
 class FedSpeed(FedAvg):
     """Clients descend along (1 - alpha) g_1 + alpha g_2 - g_k + (w - w^t) / lambda; g_k <- g_k - (w_k - w^t) / lambda.
 
@@ -25,17 +25,10 @@ class FedSpeed(FedAvg):
     """
 
     sends_update = False
-    lambda_: float = 10.0
-    rho: float = 0.1
-    alpha: float = 1.0
-    correction: str = "sampled"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        demand(self, "lambda_", self.lambda_ > 0, "above 0")
-        demand(self, "rho", self.rho >= 0, "at least 0")
-        demand(self, "alpha", 0 <= self.alpha <= 1, "from 0 to 1")
-        demand(self, "correction", self.correction in ("sampled", "all"), "sampled or all")
+    lambda_: float = option(10.0, above=0)
+    rho: float = option(0.1, at_least=0)
+    alpha: float = option(1.0, at_least=0, at_most=1)
+    correction: str = option("sampled", choices=("sampled", "all"))
 
     def server_init(self, theta: Tensor) -> State:
         state = super().server_init(theta)

@@ -3,17 +3,14 @@
 Jhunjhunwala et al. 2022, "FedVARP: Tackling the variance due to partial client participation in federated learning".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from paperlib.federated.context import Context, Visit
+from paperlib.federated.context import Visit
+from paperlib.ingredients.uploads import summed
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.ingredients import summed
 
 
-@dataclass(kw_only=True)
 class FedVARP(FedAvg):
     """w <- w + y + mean over the sampled clients of (Delta_k - y_k), with y the mean of y_k over all clients.
 
@@ -22,11 +19,7 @@ class FedVARP(FedAvg):
     """
 
     sends_update = False
-
-    def setup(self, context: Context) -> FedAvg:
-        if context.experiment.weighting != "uniform":
-            raise ValueError(f"weighting is {context.experiment.weighting!r}, but FedVARP needs uniform weights")
-        return super().setup(context)
+    needs_uniform = True
 
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"y": torch.zeros_like(theta)}

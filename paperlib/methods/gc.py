@@ -3,11 +3,10 @@
 Seo et al. 2025, "GC-Fed: Gradient Centralized Federated Learning with Partial Client Participation", Algorithm 1.
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Context
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State, Uploads
 
 # Table 8: one mean per ... -> the dimensions of a convolution weight [C_out, C_in, K_h, K_w] it is taken over.
@@ -22,7 +21,6 @@ MEANS = {
 CLASSIFIER = {"vgg11": "fc1"}
 
 
-@dataclass(kw_only=True)
 class Centralized(FedAvg):
     """The projection P onto the hyperplane orthogonal to the all-ones vector, per output channel.
 
@@ -31,15 +29,8 @@ class Centralized(FedAvg):
         paper reports; "skip" leaves it alone, as in the paper's text.
     """
 
-    mean: str = "Cout"
-    vector_params: str = "center"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.mean not in MEANS:
-            raise ValueError(f"mean is {self.mean!r}; the means of Table 8 are {', '.join(MEANS)}")
-        if self.vector_params not in ("center", "skip"):
-            raise ValueError(f"vector_params is {self.vector_params!r}; choose center or skip")
+    mean: str = option("Cout", choices=tuple(MEANS))
+    vector_params: str = option("center", choices=("center", "skip"))
 
     def center(self, vector: Tensor, tensors: int | None = None) -> Tensor:
         """P vector for the first ``tensors`` parameter tensors (default all), in place.  [P] -> [P]"""
@@ -51,7 +42,6 @@ class Centralized(FedAvg):
         return vector
 
 
-@dataclass(kw_only=True)
 class LocalGC(Centralized):
     """Every local gradient is centralized up to the border (Eq. 2), before weight decay and momentum.
 
@@ -59,14 +49,9 @@ class LocalGC(Centralized):
         that is left out; or lambda in [0, 1], the share of parameter tensors that is centralized.
     """
 
-    border: str | float = "all"
+    border: str | float = option("all", at_least=0, at_most=1)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.border, str) and not 0 <= self.border <= 1:
-            raise ValueError(f"border is {self.border}; as lambda it lies in [0, 1]")
-
-    def setup(self, context: Context) -> "FedAvg":
+    def setup(self, context: Context) -> FedAvg:
         super().setup(context)
         self.local_tensors = self._tensors_before_border()
         return self
@@ -85,7 +70,6 @@ class LocalGC(Centralized):
         return int(len(tensors) * self.border + 1e-9)
 
 
-@dataclass(kw_only=True)
 class GlobalGC(Centralized):
     """The averaged update is centralized once, by the server (Definition 2)."""
 
@@ -94,8 +78,7 @@ class GlobalGC(Centralized):
         return theta + self.center(new - theta), server
 
 
-@dataclass(kw_only=True)
 class GCFed(LocalGC, GlobalGC):
     """LocalGC on the feature layers, then GlobalGC, which thereby acts on the classifier (Algorithm 1)."""
 
-    border: str | float = "classifier"
+    border: str | float = option("classifier", at_least=0, at_most=1)

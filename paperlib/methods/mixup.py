@@ -4,16 +4,16 @@ Zhang et al. 2018, "mixup: Beyond empirical risk minimization"; in FedACD (secti
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State
 
 
-@dataclass(kw_only=True)
 class Mixup(FedAvg):
     """Images become rho x_a + (1 - rho) x_b, their loss rho l(y_a) + (1 - rho) l(y_b); rho ~ Beta once per batch.
 
@@ -22,17 +22,8 @@ class Mixup(FedAvg):
     """
 
     one_by_one = "draws partners to mix with in every step"
-    mixup: float = 1.0
-    partner: str = "permutation"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.mixup < math.inf:
-            raise ValueError(
-                f"mixup is {self.mixup}, but a parameter of a Beta distribution must be above 0 and finite, or 0: off"
-            )
-        if self.partner not in ("permutation", "rare"):
-            raise ValueError(f"partner is {self.partner!r}; choose permutation or rare")
+    mixup: float = option(1.0, at_least=0, below=math.inf)
+    partner: str = option("permutation", choices=("permutation", "rare"))
 
     def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         return super().gradient(theta, self.mixed(batch) if self.mixup else batch, shared, own)

@@ -3,18 +3,17 @@
 Chu et al. 2025, "Unlocking the potential of model calibration in federated learning".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
+from paperlib.ingredients.losses import dca, mdca
+from paperlib.ingredients.options import option
+from paperlib.ingredients.vectors import positive_cosine
 from paperlib.methods.base import FedAvg, State, Uploads
-from paperlib.methods.ingredients import check_choices, mean_of
 from paperlib.metrics.cka import alignment
 
 
-@dataclass(kw_only=True)
 class NUCFL(FedAvg):
     """Cross-entropy + beta s_k L_cal; s_k in [0, 1] is the similarity of the client's movement to the last global one.
 
@@ -25,12 +24,8 @@ class NUCFL(FedAvg):
     """
 
     beta: float = 1.0
-    calibration: str = "dca"
-    similarity: str = "cka"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choices(self, {"calibration": ("dca", "mdca"), "similarity": ("cka", "cosine")})
+    calibration: str = option("dca", choices=("dca", "mdca"))
+    similarity: str = option("cka", choices=("cka", "cosine"))
 
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"movement": torch.zeros_like(theta)}
@@ -59,22 +54,3 @@ class NUCFL(FedAvg):
     def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, uploads)
         return new, server | {"movement": new - theta}
-
-
-def positive_cosine(x: Tensor, y: Tensor) -> Tensor:
-    """Cosine of the angle between two tensors, 0 where it is negative or one of them is zero; scalar."""
-    return ((x * y).sum() / (x.norm() * y.norm()).clamp(min=torch.finfo(x.dtype).tiny)).clamp(min=0)
-
-
-def dca(logits: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
-    """|accuracy - mean confidence| of logits [B, C] with labels y [B]; rows: bool [B], the samples that count."""
-    confidence, predicted = logits.softmax(1).max(1)
-    return (mean_of((predicted == y).to(logits.dtype), rows) - mean_of(confidence, rows)).abs()
-
-
-def mdca(logits: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
-    """Mean over the classes of |mean probability - share of the labels|; arguments as for `dca`."""
-    member = (y[:, None] == torch.arange(logits.shape[1], device=y.device)).to(logits.dtype)
-    difference = logits.softmax(1) - member
-    kept = difference if rows is None else difference.where(rows[:, None], 0.0)
-    return (kept.sum(0) / (len(y) if rows is None else rows.sum())).abs().mean()

@@ -3,17 +3,16 @@
 Karimireddy et al. 2020, "SCAFFOLD: Stochastic controlled averaging for federated learning", Algorithm 1, option II.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Optimizer, Visit
+from paperlib.ingredients.options import option
+from paperlib.ingredients.uploads import summed
+from paperlib.ingredients.vectors import effective_steps
 from paperlib.methods.base import FedAvg, State, Upload, Uploads
-from paperlib.methods.ingredients import effective_steps, summed
 
 
-@dataclass(kw_only=True)
 class Scaffold(FedAvg):
     """Clients descend along g - c_k + c; c_k is client k's mean gradient in its last round, c their mean.
 
@@ -24,15 +23,8 @@ class Scaffold(FedAvg):
         sampled ones ("1/S", as in some published code).
     """
 
-    correction: str = "gradient"
-    c_scale: str = "1/N"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.correction not in ("gradient", "step"):
-            raise ValueError(f"correction of SCAFFOLD is {self.correction!r}; choose gradient or step")
-        if self.c_scale not in ("1/N", "1/S"):
-            raise ValueError(f"c_scale of SCAFFOLD is {self.c_scale!r}; choose 1/N or 1/S")
+    correction: str = option("gradient", choices=("gradient", "step"))
+    c_scale: str = option("1/N", choices=("1/N", "1/S"))
 
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"c": torch.zeros_like(theta)}

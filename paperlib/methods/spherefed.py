@@ -3,19 +3,17 @@
 Dong et al. 2022, "SphereFed: Hyperspherical federated learning".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Batch
+from paperlib.ingredients.losses import mean_of
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State
 from paperlib.methods.classifiers import Calibrated, FixedClassifier
-from paperlib.methods.ingredients import check_choices, mean_of
 
 
-@dataclass(kw_only=True)
 class SphereFed(FixedClassifier, Calibrated):
     """Loss: ||W u - onehot(y)||^2 with u = z / ||z||; the model that is evaluated has the ridge solution for W.
 
@@ -23,16 +21,13 @@ class SphereFed(FixedClassifier, Calibrated):
     squares are summed over the outputs ("sum") or averaged ("mean"). calibrate: without it W is evaluated as it is.
     """
 
-    calibrate_on: str = "all"
+    calibrate_on: str = option("all", choices=("sampled", "all"))
     calibrate: bool = True
-    epsilon: float = 1e-4
-    reduction: str = "sum"
+    epsilon: float = option(1e-4, above=0)  # features may be dependent
+    reduction: str = option("sum", choices=("sum", "mean"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choices(self, {"reduction": ("sum", "mean")})
-        if self.epsilon <= 0:
-            raise ValueError(f"epsilon of SphereFed is {self.epsilon}, but must be above 0: features may be dependent")
         for kind in type(self).__mro__:
             if "logit_loss" in vars(kind) and kind not in (SphereFed, FedAvg):
                 raise ValueError(f"SphereFed minimises squares and not the cross-entropy that {kind.__name__} changes")

@@ -3,20 +3,18 @@
 Tang et al. 2022, "Virtual homogeneity learning: Defending against data heterogeneity in federated learning".
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.data.surrogate import gaussian_surrogate, surrogate_batch
 from paperlib.federated.context import Batch, Context
+from paperlib.ingredients.distances import supervised_contrastive
+from paperlib.ingredients.losses import MASKED
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State
-from paperlib.methods.contrast import supervised_contrastive
-from paperlib.methods.ingredients import MASKED
 
 
-@dataclass(kw_only=True)
 class VHL(FedAvg):
     """Loss: real CE + alpha virtual CE + lambda_a SupCon(real and virtual features) + lambda_n SupCon(virtual ones).
 
@@ -31,22 +29,14 @@ class VHL(FedAvg):
 
     passes_loss_on = False
     one_by_one = "draws virtual images in every step"
-    alpha: float = 1.0
-    lambda_a: float = 1.0
-    lambda_n: float = 0.1
-    align_epochs: int = 5
-    surrogate_classes: int | None = None
+    alpha: float = option(1.0, at_least=0)
+    lambda_a: float = option(1.0, at_least=0)
+    lambda_n: float = option(0.1, at_least=0)
+    align_epochs: int = option(5, at_least=0)
+    surrogate_classes: int | None = option(None, at_least=0)
     surrogate_images: int | None = None
-    surrogate_batch: int = 128
-    surrogate_seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("alpha", "lambda_a", "lambda_n", "align_epochs", "surrogate_classes", "surrogate_seed"):
-            if (getattr(self, name) or 0) < 0:
-                raise ValueError(f"{name} of VHL is {getattr(self, name)}, but must not be negative")
-        if self.surrogate_batch < 1:
-            raise ValueError(f"surrogate_batch of VHL is {self.surrogate_batch}, but must be at least 1")
+    surrogate_batch: int = option(128, at_least=1)
+    surrogate_seed: int = option(0, at_least=0)
 
     def virtual_classes(self, classes: int) -> int:
         """V, for C real classes."""

@@ -14,7 +14,7 @@ from paperlib import Experiment, run
 from paperlib.data import load
 from paperlib.data.batches import normalise
 from paperlib.federated.local import train_client
-from paperlib.federated.measures import MEASURES
+from paperlib.federated.measures import MEASURES, prototype_distance
 from paperlib.federated.simulator import play_round, prepare, sampled_clients, simulate
 from paperlib.methods.fedgps import FedGPS
 from paperlib.store import Store
@@ -226,6 +226,18 @@ def test_cka_compares_every_stage_of_local_models_with_the_model_that_is_evaluat
 # -- FedGPS's surrogate features
 
 
+def test_prototype_distance_is_the_mean_length_of_what_separates_them(tiny):
+    """With one image per class, so that it does not matter which are drawn."""
+    options = {"surrogate_images": 1, "surrogate_batch": 12}
+    method, progress = prepared(tiny.replace(**FEDGPS | {"method_options": options}))
+    z = method.net.features(progress.theta, normalise(method.images.images, method.images), buffers=progress.buffers)
+    away = torch.full_like(z, 3 / z.shape[1] ** 0.5)
+    assert prototype_distance(method, progress.theta, progress.buffers, z) == pytest.approx(0, abs=1e-5)
+    assert prototype_distance(method, progress.theta, progress.buffers, z + away) == pytest.approx(3.0, rel=1e-5)
+    away[2] = torch.nan  # a class that has none yet
+    assert prototype_distance(method, progress.theta, progress.buffers, z + away) == pytest.approx(3.0, rel=1e-5)
+
+
 def test_surrogate_divergence_counts_every_client_with_the_last_model_it_trained(tiny, pool):
     e = tiny.replace(measure=("surrogate_divergence",), rounds=4, sampled=2, **FEDGPS)
     method, progress = prepared(e)
@@ -247,7 +259,8 @@ def test_surrogate_divergence_counts_every_client_with_the_last_model_it_trained
             prototypes = progress.server["prototypes"][method.images.labels[chosen]]
             away.append(float((z - prototypes).norm(dim=1).nanmean()))
         assert row["surrogate_divergence"] == pytest.approx(np.mean(away), rel=0.15)  # other surrogate images
-        exact = [method.prototype_distance(t.theta, t.buffers, progress.server) for t in models.values()]
+        prototypes = progress.server["prototypes"]
+        exact = [prototype_distance(method, t.theta, t.buffers, prototypes) for t in models.values()]
         assert row["surrogate_divergence"] == pytest.approx(np.mean(exact), rel=1e-6)
         sizes.append(len(models))
     assert sizes[0] == 2 < sizes[-1]

@@ -314,6 +314,6 @@ def test_impossible_calls_are_refused(tiny, store, call, sentence):
 
 def test_impossible_method_options_are_refused_before_the_first_round(tiny, store):
     rows = []
-    with pytest.raises(ValueError, match="border is 2"):
+    with pytest.raises(ValueError, match="border of .* is 2"):
         run(tiny.replace(method="gc_fed", method_options={"border": 2}), store=store, on_round=rows.append)
     assert rows == []

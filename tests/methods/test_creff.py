@@ -8,8 +8,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 from paperlib.data.batches import normalise
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import play_round, sampled_clients
-from paperlib.methods.classifiers import matrix_of
-from paperlib.methods.creff import class_gradients, mismatch
+from paperlib.ingredients.classifier import class_gradients, matrix_of, mismatch
 
 CHEAP = {"m": 6, "match_steps": 5, "refit_epochs": 3}
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}

@@ -13,9 +13,10 @@ from paperlib.data.datasets import Dataset
 from paperlib.federated.local import start_visit, train_client
 from paperlib.federated.simulator import play_round, prepare, sampled_clients
 from paperlib.federated.streams import rng, torch_rng
-from paperlib.methods import REGISTRY, ingredients
-from paperlib.methods import fedacd as module
-from paperlib.methods.fedacd import FedACD, label_matrix, score, shift_matrix, template_divergence
+from paperlib.ingredients import losses, passes
+from paperlib.ingredients.label_matrix import label_matrix, score, shift_matrix, template_divergence
+from paperlib.methods import REGISTRY
+from paperlib.methods.fedacd import FedACD
 
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}
 BATCH_NORM = SKEWED | {"model": "resnet18", "width": 1 / 16, "batch_size": 12}
@@ -74,7 +75,7 @@ def test_matrix_does_not_depend_on_the_length_of_a_pass(start, elsewhere, monkey
     theta = elsewhere(progress)
     visit = start_visit(method.context, 1, 0, theta, progress.buffers)
     whole = label_matrix(method.context, theta, visit)
-    monkeypatch.setattr(ingredients, "PASS", 5)
+    monkeypatch.setattr(passes, "PASS", 5)
     close(label_matrix(method.context, theta, visit), whole)
 
 
@@ -269,7 +270,7 @@ def test_two_classes_leave_no_wrong_class_to_a_mixture(images, alpha, pool):
         play_round(method, progress, pool)
     assert progress.finite and (progress.theta - before).norm() > 1e-3
     f = torch.tensor([[2.0, -1.0], [50.0, -50.0]], requires_grad=True)
-    loss = module.flatness_loss(f, torch.tensor([0, 1]), torch.tensor([1, 0]))
+    loss = losses.flatness_loss(f, torch.tensor([0, 1]), torch.tensor([1, 0]))
     assert loss == 0 and (torch.autograd.grad(loss, f)[0] == 0).all()
 
 
@@ -396,9 +397,9 @@ def test_inside_fedlc_classes_that_are_masked_cost_nothing(start, play, batch_of
     ("options", "sentence"),
     [
         ({"delta_miss": 0.0}, "delta_miss of FedACD is 0.0, but must be above 0"),
-        ({"p_source": "test"}, "p_source of FedACD is 'test'; choose clean or running"),
-        ({"kl_reduction": "max"}, "kl_reduction of FedACD is 'max'; choose mean or sum"),
-        ({"mixup": -1.0}, "mixup is -1.0"),
+        ({"p_source": "test"}, "p_source of FedACD is 'test', but must be clean or running"),
+        ({"kl_reduction": "max"}, "kl_reduction of FedACD is 'max', but must be mean or sum"),
+        ({"mixup": -1.0}, "mixup of FedACD is -1.0"),
         ({"base": "mixup"}, "one already contains the other"),
         ({"base": "fedacg"}, "both have an option lambda_"),
         ({"base": "fedgps"}, "FedACD needs one output per class; FedGPS and VHL have more, unless without surrogates"),

@@ -49,7 +49,7 @@ def test_a_client_without_samples_does_not_count(start):
     assert label_divergence(torch.zeros(1, 4, dtype=torch.int64)).item() == math.log(4)
 
 
-@pytest.mark.parametrize("other", ["fedvarp", "fedgps"])
+@pytest.mark.parametrize("other", ["fedvarp", "fedgps", "fedmr"])
 def test_methods_that_need_uniform_weights_are_refused(other):
     for outer, base in (("feddisco", other), (other, "feddisco")):
         with pytest.raises(ValueError, match="FedDisco cannot be combined with .*: it needs uniform weights"):

@@ -13,8 +13,8 @@ from paperlib.data.batches import normalise
 from paperlib.data.surrogate import surrogate_batch
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import play_round, sampled_clients
+from paperlib.ingredients.distances import mmd, sliced_wasserstein, supervised_contrastive
 from paperlib.methods import REGISTRY, FedAvg, build
-from paperlib.methods.contrast import mmd, sliced_wasserstein, supervised_contrastive
 from paperlib.methods.fedgps import FedGPS
 from paperlib.store import Store
 
@@ -220,19 +220,6 @@ def test_prototypes_reach_the_clients_and_pull_their_surrogate_features(play):
     assert spread(3.0) < 0.5 * spread(0.0)
 
 
-def test_prototype_distance_is_the_mean_length_of_what_separates_them(start):
-    """With one image per class, so that it does not matter which are drawn."""
-    method, progress = start("fedgps", {"surrogate_images": 1, "surrogate_batch": 12})
-    x = normalise(method.images.images, method.images).double()
-    z = method.net.features(progress.theta, x)
-    away = torch.full_like(z, 3 / z.shape[1] ** 0.5)
-    assert method.prototype_distance(progress.theta, progress.buffers, {"prototypes": z}) == pytest.approx(0, abs=1e-12)
-    server = {"prototypes": z + away}
-    assert method.prototype_distance(progress.theta, progress.buffers, server) == pytest.approx(3.0)
-    server["prototypes"][2] = torch.nan  # a class that has none yet
-    assert method.prototype_distance(progress.theta, progress.buffers, server) == pytest.approx(3.0)
-
-
 # -- state and traffic
 
 
@@ -358,17 +345,17 @@ def test_default_preset_is_that_of_the_authors():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"preset": "table"}, "preset of FedGPS is 'table'; choose one of authors, paper"),
-        ({"surrogate": "stylegan"}, "surrogate of FedGPS is 'stylegan'; choose one of gaussian, latent, none"),
-        ({"distance": "kl"}, "distance of FedGPS is 'kl'; choose one of supcon, w1, mmd"),
-        ({"path_sign": 0}, "path_sign of FedGPS is 0; choose one of 1, -1"),
-        ({"path_norm": "max"}, "path_norm of FedGPS is 'max'; choose one of layer_sum, global"),
-        ({"prototypes": "none"}, "prototypes of FedGPS is 'none'; choose one of training, fixed"),
-        ({"bn": "off"}, "bn of FedGPS is 'off'; choose one of joint, separate"),
-        ({"lambda_g": -0.5}, "lambda_g of FedGPS is -0.5, but must not be negative"),
-        ({"lambda_1": float("nan")}, "lambda_1 of FedGPS is nan, but must not be negative"),
-        ({"clip": -10.0}, "clip of FedGPS is -10.0, but must not be negative"),
-        ({"surrogate_seed": -1}, "surrogate_seed of FedGPS is -1, but must not be negative"),
+        ({"preset": "table"}, "preset of FedGPS is 'table', but must be authors or paper"),
+        ({"surrogate": "stylegan"}, "surrogate of FedGPS is 'stylegan', but must be gaussian or latent or none"),
+        ({"distance": "kl"}, "distance of FedGPS is 'kl', but must be supcon or w1 or mmd"),
+        ({"path_sign": 0}, "path_sign of FedGPS is 0, but must be 1 or -1"),
+        ({"path_norm": "max"}, "path_norm of FedGPS is 'max', but must be layer_sum or global"),
+        ({"prototypes": "none"}, "prototypes of FedGPS is 'none', but must be training or fixed"),
+        ({"bn": "off"}, "bn of FedGPS is 'off', but must be joint or separate"),
+        ({"lambda_g": -0.5}, "lambda_g of FedGPS is -0.5, but must be at least 0"),
+        ({"lambda_1": float("nan")}, "lambda_1 of FedGPS is nan, but must be at least 0"),
+        ({"clip": -10.0}, "clip of FedGPS is -10.0, but must be at least 0"),
+        ({"surrogate_seed": -1}, "surrogate_seed of FedGPS is -1, but must be at least 0"),
         ({"eta_g": 0}, "eta_g of FedGPS is 0, but must be above 0"),
         ({"surrogate_batch": 0}, "surrogate_batch of FedGPS is 0, but must be above 0"),
         ({"surrogate_images": 0}, "surrogate_images of FedGPS is 0, but must be above 0"),
@@ -380,7 +367,7 @@ def test_impossible_options_are_refused_before_there_is_a_run(options, sentence)
 
 
 def test_weights_by_size_are_refused(start):
-    with pytest.raises(ValueError, match="FedGPS .* plain mean: weighting must be uniform"):
+    with pytest.raises(ValueError, match="weighting is 'size', but FedGPS needs uniform weights"):
         start("fedgps", SMALL, weighting="size")
 
 

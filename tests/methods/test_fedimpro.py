@@ -14,8 +14,8 @@ from paperlib.data.batches import epoch
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import Progress, play_round, sampled_clients
 from paperlib.federated.streams import rng, torch_rng
+from paperlib.ingredients.losses import correlation
 from paperlib.methods import FedAvg, build
-from paperlib.methods.feddecorr import correlation
 from paperlib.methods.fedimpro import FedImpro
 from paperlib.store import Store
 
@@ -399,21 +399,21 @@ def test_cut_that_the_network_does_not_have_is_refused(start, options, sentence)
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"preset": "code"}, "preset of FedImpro is 'code'; choose one of authors, paper"),
-        ({"schedule": "linear"}, "schedule of FedImpro is 'linear'; choose one of ramp, ramp_clipped, constant"),
-        ({"spread": "sd"}, "spread of FedImpro is 'sd'; choose one of std, var"),
-        ({"server_weights": "size"}, "server_weights of FedImpro is 'size'; choose one of uniform, label_size"),
-        ({"beta_m": 1.1}, "beta_m of FedImpro is 1.1; choose authors or a number from 0 to 1"),
-        ({"beta_m": "ema"}, "beta_m of FedImpro is 'ema'; choose authors or a number from 0 to 1"),
-        ({"beta_g": -0.1}, r"beta_g of FedImpro is -0.1, but must lie in \[0, 1\]"),
-        ({"n_fake": "double"}, "n_fake of FedImpro is 'double'; choose authors, batch or a whole number"),
-        ({"n_fake": -1}, "n_fake of FedImpro is -1, but must not be negative"),
+        ({"preset": "code"}, "preset of FedImpro is 'code', but must be authors or paper"),
+        ({"schedule": "linear"}, "schedule of FedImpro is 'linear', but must be ramp or ramp_clipped or constant"),
+        ({"spread": "sd"}, "spread of FedImpro is 'sd', but must be std or var"),
+        ({"server_weights": "size"}, "server_weights of FedImpro is 'size', but must be uniform or label_size"),
+        ({"beta_m": 1.1}, "beta_m of FedImpro is 1.1, but must be authors or at least 0 and at most 1"),
+        ({"beta_m": "ema"}, "beta_m of FedImpro is 'ema', but must be authors or at least 0 and at most 1"),
+        ({"beta_g": -0.1}, r"beta_g of FedImpro is -0.1, but must be at least 0 and at most 1"),
+        ({"n_fake": "double"}, "n_fake of FedImpro is 'double', but must be authors or batch or at least 0"),
+        ({"n_fake": -1}, "n_fake of FedImpro is -1, but must be authors or batch or at least 0"),
         ({"n_fake": 1.5}, "n_fake of fedimpro is 1.5, which is not of the kind"),
-        ({"noise": -0.1}, "noise of FedImpro is -0.1, but must not be negative"),
-        ({"noise": math.nan}, "noise of FedImpro is nan, but must not be negative"),
-        ({"fixed_std": -0.1}, "fixed_std of FedImpro is -0.1, but must not be negative"),
-        ({"s_max": -1.0}, "s_max of FedImpro is -1.0, but must not be negative"),
-        ({"min_count": -1}, "min_count of FedImpro is -1, but must not be negative"),
+        ({"noise": -0.1}, "noise of FedImpro is -0.1, but must be at least 0"),
+        ({"noise": math.nan}, "noise of FedImpro is nan, but must be at least 0"),
+        ({"fixed_std": -0.1}, "fixed_std of FedImpro is -0.1, but must be at least 0"),
+        ({"s_max": -1.0}, "s_max of FedImpro is -1.0, but must be at least 0"),
+        ({"min_count": -1}, "min_count of FedImpro is -1, but must be at least 0"),
         ({"ramp": 0}, "ramp of FedImpro is 0, but must be above 0"),
         ({"joint_bn": "yes"}, "joint_bn of fedimpro is 'yes', which is not of the kind"),
     ],

@@ -42,9 +42,7 @@ def test_weights_by_size_are_refused(start):
         start("fedmr", weighting="size")
 
 
-@pytest.mark.parametrize(
-    "other", ["fedavgm", "fedexp", "feddyn", "fedacg", "fedinit", "feddisco", "global_gc", "fedacd"]
-)
+@pytest.mark.parametrize("other", ["fedavgm", "fedexp", "feddyn", "fedacg", "fedinit", "global_gc", "fedacd"])
 def test_methods_that_have_one_global_model_are_refused(other):
     for outer, base in (("fedmr", other), (other, "fedmr")):
         with pytest.raises(ValueError, match="FedMR cannot be combined with .*: it has several global models"):

@@ -117,7 +117,7 @@ def test_prototypes_travel_with_the_model(play):
 
 
 def test_what_cannot_be_is_refused(start):
-    with pytest.raises(ValueError, match=r"rho of FedNH is 1.5, but must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"rho of FedNH is 1.5, but must be at least 0 and at most 1"):
         start("fednh", {"rho": 1.5})
     with pytest.raises(ValueError, match="FedNH needs 4 orthogonal rows, but mlp has 3 features"):
         start("fednh", width=0.01)

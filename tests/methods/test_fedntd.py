@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 
-from paperlib.methods.fedntd import not_true
-from paperlib.methods.ingredients import softened_kl
+from paperlib.ingredients.losses import not_true, softened_kl
 
 
 def term(teacher, student, y, tau=1.0):

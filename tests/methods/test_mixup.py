@@ -178,11 +178,11 @@ def test_mixtures_differ_between_batches_epochs_rounds_and_clients(start):
     [
         (
             {"mixup": -0.5},
-            "mixup is -0.5, but a parameter of a Beta distribution must be above 0 and finite, or 0",
+            "mixup of Mixup is -0.5, but must be at least 0 and below inf",
         ),
-        ({"mixup": float("nan")}, "mixup is nan"),
-        ({"mixup": float("inf")}, "mixup is inf"),
-        ({"partner": "nearest"}, "partner is 'nearest'; choose permutation or rare"),
+        ({"mixup": float("nan")}, "mixup of Mixup is nan"),
+        ({"mixup": float("inf")}, "mixup of Mixup is inf"),
+        ({"partner": "nearest"}, "partner of Mixup is 'nearest', but must be permutation or rare"),
         ({"base": "fedacd"}, "one already contains the other"),
     ],
     ids=str,

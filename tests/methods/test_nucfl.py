@@ -6,7 +6,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import play_round
-from paperlib.methods.nucfl import dca, mdca
+from paperlib.ingredients.losses import dca, mdca
 from paperlib.metrics.cka import linear_cka
 
 
@@ -72,5 +72,5 @@ def test_penalty_sets_in_at_the_second_step_of_the_second_round(play, batch_size
 
 @pytest.mark.parametrize("option", ["calibration", "similarity"])
 def test_impossible_options_are_refused(start, option):
-    with pytest.raises(ValueError, match=f"{option} of NUCFL is 'none'; choose"):
+    with pytest.raises(ValueError, match=f"{option} of NUCFL is 'none', but must be"):
         start("nucfl", {option: "none"})

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from paperlib.federated.simulator import play_round
+from paperlib.ingredients.passes import teacher_logits
 from paperlib.methods import REGISTRY
-from paperlib.methods.ingredients import teacher_logits
 
 NEUTRAL = [
     ("fedavgm", {"beta": 0.0}),

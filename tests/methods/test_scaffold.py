@@ -5,8 +5,8 @@ import torch
 from paperlib.federated.context import Batch, Optimizer
 from paperlib.federated.local import start_visit, train_client
 from paperlib.federated.simulator import play_round
+from paperlib.ingredients.vectors import effective_steps
 from paperlib.methods import FedAvg
-from paperlib.methods.ingredients import effective_steps
 from paperlib.methods.scaffold import Scaffold
 
 
@@ -123,5 +123,5 @@ def test_two_vectors_travel_each_way(play):
 
 @pytest.mark.parametrize("option", [{"correction": "both"}, {"c_scale": "1/K"}])
 def test_unknown_choices_are_refused(start, option):
-    with pytest.raises(ValueError, match="SCAFFOLD is .* choose"):
+    with pytest.raises(ValueError, match="Scaffold is .*, but must be"):
         start("scaffold", option)

@@ -54,7 +54,7 @@ def test_only_sampled_clients_calibrate_where_asked(play):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"reduction": "max"}, "reduction of SphereFed is 'max'; choose one of sum, mean"),
+        ({"reduction": "max"}, "reduction of SphereFed is 'max', but must be sum or mean"),
         ({"epsilon": 0.0}, "epsilon of SphereFed is 0.0, but must be above 0"),
         ({"base": "fedrod"}, "SphereFed minimises squares and not the cross-entropy that FedROD changes"),
     ],

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.data.batches import normalise
 from paperlib.data.surrogate import surrogate_batch
-from paperlib.methods.contrast import supervised_contrastive
+from paperlib.ingredients.distances import supervised_contrastive
 
 SMALL = {"surrogate_images": 10, "surrogate_batch": 12}
 RESNET = {"model": "resnet18", "width": 1 / 16, "batch_size": 16}
@@ -92,7 +92,7 @@ def test_evaluated_model_knows_the_real_classes_only(play, start):
 @pytest.mark.parametrize(
     ("options", "changes", "sentence"),
     [
-        ({"alpha": -1.0}, {}, "alpha of VHL is -1.0, but must not be negative"),
+        ({"alpha": -1.0}, {}, "alpha of VHL is -1.0, but must be at least 0"),
         ({"surrogate_batch": 0}, {}, "surrogate_batch of VHL is 0, but must be at least 1"),
         ({"base": "fednh"}, {}, "VHL takes its virtual classes out by their biases, but mlp has none"),
         ({"base": "feddecorr"}, {}, "VHL cannot be wrapped around FedDecorr, whose loss it would not see"),

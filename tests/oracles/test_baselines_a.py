@@ -13,12 +13,12 @@ from paperlib.federated.context import Batch
 from paperlib.federated.local import start_visit, train_client
 from paperlib.federated.simulator import play_round, prepare, sampled_clients
 from paperlib.federated.workers import worker_pool
+from paperlib.ingredients.vectors import effective_steps
 from paperlib.methods import FedAvg
 from paperlib.methods.delta_sgd import DeltaSGD
 from paperlib.methods.fedasam import FedASAM
 from paperlib.methods.feddisco import FedDisco
 from paperlib.methods.fednova import FedNova
-from paperlib.methods.ingredients import effective_steps
 
 EXACT = {"atol": 1e-12, "rtol": 0}
 

@@ -15,11 +15,10 @@ from paperlib.data.batches import normalise
 from paperlib.data.datasets import Dataset
 from paperlib.federated.simulator import Progress, play_round, prepare
 from paperlib.federated.workers import worker_pool
-from paperlib.methods.classifiers import matrix_of
-from paperlib.methods.contrast import supervised_contrastive
-from paperlib.methods.creff import class_gradients, mismatch
-from paperlib.methods.ingredients import adjust_logits
-from paperlib.methods.nucfl import dca, mdca
+from paperlib.ingredients.classifier import class_gradients, matrix_of, mismatch
+from paperlib.ingredients.distances import supervised_contrastive
+from paperlib.ingredients.gaussians import class_gaussians
+from paperlib.ingredients.losses import adjust_logits, dca, mdca
 
 CHEAP: dict[str, dict[str, Any]] = {
     "creff": {"m": 5, "match_steps": 3, "refit_epochs": 2},
@@ -164,12 +163,17 @@ def test_fednh_one_client_with_one_class_gives_its_normalised_class_mean():
 # -- CCVR
 
 
+def gaussians(method: Any, progress: Progress) -> tuple[Tensor, Tensor, Tensor]:
+    features = method.client_features(progress.theta, progress.server)
+    return class_gaussians(features, 4, method.net.feature_size, progress.theta.device)
+
+
 @pytest.mark.parametrize("calibrate_on", ["sampled", "all"])
 def test_ccvr_statistics_of_the_clients_add_up_to_those_of_all_features(calibrate_on):
     method, progress = played("ccvr", {"calibrate_on": calibrate_on})
     clients = method.chosen(progress.server)
     assert len(clients) == (2 if calibrate_on == "sampled" else 4)
-    n, mean, covariance = method.gaussians(progress.theta, progress.server)
+    n, mean, covariance = gaussians(method, progress)
     z, y = pooled(method, progress, clients)
     for c in range(4):
         assert n[c] == (y == c).sum() > 1
@@ -180,7 +184,7 @@ def test_ccvr_statistics_of_the_clients_add_up_to_those_of_all_features(calibrat
 def test_ccvr_merge_is_the_papers():
     """Eq. 3 and 4, from counts, means and unbiased covariances of each client."""
     method, progress = played("ccvr", {"calibrate_on": "all"})
-    n, mean, covariance = method.gaussians(progress.theta, progress.server)
+    n, mean, covariance = gaussians(method, progress)
     for c in range(4):
         counts, means, spreads = [], [], []
         for client in range(4):

@@ -15,15 +15,9 @@ from paperlib.federated.context import Batch, Optimizer
 from paperlib.federated.local import start_visit
 from paperlib.federated.simulator import play_round, prepare, sampled_clients
 from paperlib.federated.workers import worker_pool
-from paperlib.methods.fedacd import (
-    SLACK,
-    FedACD,
-    flatness_loss,
-    label_matrix,
-    score,
-    shift_matrix,
-    template_divergence,
-)
+from paperlib.ingredients.label_matrix import SLACK, label_matrix, score, shift_matrix, template_divergence
+from paperlib.ingredients.losses import flatness_loss
+from paperlib.methods.fedacd import FedACD
 from paperlib.papers.values import printed, printed_table
 
 

@@ -18,8 +18,8 @@ from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Context
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import Progress, play_round, prepare, sampled_clients, simulate
+from paperlib.ingredients.distances import supervised_contrastive
 from paperlib.methods import FedAvg
-from paperlib.methods.contrast import supervised_contrastive
 from paperlib.methods.fedgps import FedGPS, FedGPSCF
 from paperlib.networks import Network
 from paperlib.networks.layers import kaiming_fan_in

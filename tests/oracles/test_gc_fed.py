@@ -377,10 +377,10 @@ def test_19_border_of_gc_fed_is_the_papers_by_default():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"border": 1.5}, r"border is 1.5; as lambda it lies in \[0, 1\]"),
+        ({"border": 1.5}, "border of GCFed is 1.5, but must be at least 0 and at most 1"),
         ({"border": "fc9"}, "cnn has no stage 'fc9'; its stages are conv1, conv2, fc1, classifier"),
-        ({"mean": "Kw"}, r"mean is 'Kw'; the means of Table 8 are Cout, Cout\*Cin, "),
-        ({"vector_params": "no"}, "vector_params is 'no'; choose center or skip"),
+        ({"mean": "Kw"}, r"mean of GCFed is 'Kw', but must be Cout or Cout\*Cin or "),
+        ({"vector_params": "no"}, "vector_params of GCFed is 'no', but must be center or skip"),
     ],
 )
 def test_19_impossible_options_are_refused(options, sentence):

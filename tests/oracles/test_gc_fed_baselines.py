@@ -10,7 +10,8 @@ from paperlib.federated.context import Batch
 from paperlib.federated.local import start_visit
 from paperlib.federated.simulator import play_round, prepare
 from paperlib.federated.workers import worker_pool
-from paperlib.methods.ingredients import adjust_logits, effective_steps
+from paperlib.ingredients.losses import adjust_logits
+from paperlib.ingredients.vectors import effective_steps
 
 
 def test_20_effective_steps():

@@ -8,7 +8,7 @@ import torch
 from scipy.stats import wasserstein_distance
 from torch import Tensor
 
-from paperlib.methods.contrast import BANDWIDTHS, mmd, sliced_wasserstein, supervised_contrastive
+from paperlib.ingredients.distances import BANDWIDTHS, mmd, sliced_wasserstein, supervised_contrastive
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:

@@ -1,0 +1,1 @@
+"""What methods are made of, each once: mathematics on tensors that knows no method."""

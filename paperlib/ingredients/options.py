@@ -1,0 +1,66 @@
+"""The options of a method: which values they may have, and how a preset fills them."""
+
+import operator
+from collections.abc import Mapping
+from dataclasses import field, fields
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+if TYPE_CHECKING:
+    from paperlib.methods.base import FedAvg
+
+LIMITS = {"above": operator.gt, "at_least": operator.ge, "below": operator.lt, "at_most": operator.le}
+
+
+def option(default: Any, *, choices: tuple[Any, ...] = (), **limits: float) -> Any:
+    """The dataclass field of an option whose value is one of the choices, or a number within the limits.
+
+    limits: above, at_least, below, at_most. None is always allowed, and so is any string where there are no choices.
+    """
+    return field(default=default, metadata={"choices": choices, "limits": limits})
+
+
+def check_options(method: "FedAvg") -> None:
+    """Raise ValueError for an option of a method whose value is not what `option` says."""
+    for f in fields(method):
+        if not f.metadata or (value := getattr(method, f.name)) is None:
+            continue
+        choices, limits = f.metadata["choices"], f.metadata["limits"]
+        if limits and not isinstance(value, str):
+            fits = all(LIMITS[name](value, bound) for name, bound in limits.items())
+        else:
+            fits = not choices or value in choices
+        if not fits:
+            interval = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in limits.items())
+            allowed = " or ".join(filter(None, [*map(str, choices), interval]))
+            raise ValueError(f"{f.name} of {type(method).__name__} is {value!r}, but must be {allowed}")
+
+
+def fill_preset(method: "FedAvg", presets: Mapping[str, Mapping[str, Any]]) -> None:
+    """Give the options that are None the values of the preset that the method's option ``preset`` names."""
+    for name, value in presets[method.preset].items():  # type: ignore[attr-defined]
+        if getattr(method, name) is None:
+            setattr(method, name, value)
+
+
+def options_of(method: type["FedAvg"]) -> dict[str, Any]:
+    """Option name -> default value of a method."""
+    return {f.name: f.default for f in fields(method) if f.init}
+
+
+def check_kinds(name: str, method: type["FedAvg"], options: Mapping[str, Any]) -> None:
+    """Raise ValueError for an option that the method ``name`` does not have, or a value of another kind than declared.
+
+    A whole number is also a float.
+    """
+    declared = {f.name: f.type for f in fields(method) if f.init}
+    for option, value in options.items():
+        if option not in declared:
+            raise ValueError(f"{name} has no option {option!r}; its options are: {', '.join(declared) or 'none'}")
+        kind: Any = declared[option]
+        kinds = {get_origin(k) or k for k in (get_args(kind) if isinstance(kind, UnionType) else (kind,))}
+        if float in kinds and not isinstance(value, bool):
+            kinds.add(int)
+        if not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and bool not in kinds):
+            called = kind.__name__ if isinstance(kind, type) else str(kind)
+            raise ValueError(f"{option} of {name} is {value!r}, which is not of the kind {called}")
