@@ -150,7 +150,10 @@ def orthonormal(name: str, tensor: Tensor, module: nn.Module, generator: torch.G
 
 
 def torch_default(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
-    """Weight and bias of a convolution or linear layer as torch starts them: uniform over +-1/sqrt(fan-in)."""
+    """As torch starts them: weight and bias of a layer uniform over +-1/sqrt(fan-in), norms the identity."""
+    if isinstance(module, nn.BatchNorm2d):
+        init.constant_(tensor, 1.0 if name == "weight" else 0.0)
+        return
     bound = module.weight[0].numel() ** -0.5  # type: ignore[operator, index]
     init.uniform_(tensor, -bound, bound, generator=generator)
 

@@ -33,7 +33,8 @@ class ParameterTensor:
 class Network:
     """An architecture of named stages, evaluated at a flat parameter vector.
 
-    stages: name -> module, applied one after the other; the last one is called ``classifier`` and gives logits [B, C].
+    stages: name -> module, applied one after the other; in all but a generator the last one is called ``classifier``
+        and gives logits [B, C].
     initialise: fills one parameter tensor in place: (tensor name in its module, tensor, module, generator).
 
     ``net(theta, x)`` runs all stages, ``net(theta, x, start=, stop=)`` a slice of them, so that features, classifier
