@@ -5,8 +5,10 @@ from paperlib.oneshot.co_boosting import CoBoosting
 from paperlib.oneshot.dense import DENSE
 from paperlib.oneshot.feddf import FedDF
 from paperlib.oneshot.fedhydra import FedHydra
+from paperlib.oneshot.ot import OTFusion
 
 REGISTRY: dict[str, type[OneShot]] = {
+    "ot": OTFusion,
     "feddf": FedDF,
     "dense": DENSE,
     "co_boosting": CoBoosting,

@@ -94,7 +94,9 @@ class Distillation(OneShot):
             if (value := getattr(self, option)) not in allowed:
                 raise ValueError(f"{option} of {self.title} is {value!r}; choose one of {', '.join(allowed)}")
         if self.keep == "lowest" and self.train_on != "pool":
-            raise ValueError(f"keep of {self.title} is 'lowest', which is for train_on 'pool' and not {self.train_on!r}")
+            raise ValueError(
+                f"keep of {self.title} is 'lowest', which is for train_on 'pool' and not {self.train_on!r}"
+            )
         for option in ("distill_epochs", "generator_steps", "batch", "latent"):
             if (value := getattr(self, option)) < 1:
                 raise ValueError(f"{option} of {self.title} is {value}, but must be at least 1")

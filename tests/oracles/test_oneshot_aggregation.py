@@ -105,7 +105,9 @@ def test_a_model_that_answers_mnist_with_3_only_is_seen_by_its_accuracy():
 
 
 def test_always_6_is_a_collapse_where_6_has_1977_of_26032_images():
-    labels = torch.arange(10).repeat_interleave(torch.tensor([1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595]))
+    labels = torch.arange(10).repeat_interleave(
+        torch.tensor([1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595])
+    )
     assert len(labels) == 26032
     assert collapsed(100 * 1977 / 26032, labels, 10) == [6]
     assert round(constant_accuracies(labels, 10)[6], 2) == 7.59
