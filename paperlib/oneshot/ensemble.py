@@ -61,6 +61,18 @@ class Ensemble:
                 distance = distance + (a.mean((0, 2, 3)) - mean).norm() + (a.var((0, 2, 3), correction=0) - var).norm()
         return torch.stack(logits), distance / len(self)
 
+    def has_architecture(self, net: Network) -> bool:
+        """Whether all clients' models are of this architecture."""
+        return all((model.net.name, model.net.tensors) == (net.name, net.tensors) for model in self.models)
+
+    def average(self) -> tuple[Tensor, Tensor]:
+        """The clients' parameters [P] and BatchNorm statistics [Q], averaged by their shares; of one architecture."""
+        theta, buffers = (torch.zeros_like(vector) for vector in (self.models[0].theta, self.models[0].buffers))
+        for share, model in zip(self.shares, self.models, strict=True):
+            theta.add_(model.theta, alpha=share)
+            buffers.add_(model.buffers, alpha=share)
+        return theta, buffers
+
     @property
     def without_batch_norm(self) -> list[int]:
         """The clients whose networks have no BatchNorm layer."""

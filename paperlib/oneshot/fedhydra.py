@@ -1,0 +1,68 @@
+"""FedHydra: every client teaches the classes that it knows best.
+
+"A unified solution to diverse heterogeneities in one-shot federated learning", Algorithms 1 to 3.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from paperlib.federated.streams import torch_rng
+from paperlib.methods.base import State
+from paperlib.oneshot.aggregation import stratified
+from paperlib.oneshot.distillation import Distillation
+from paperlib.oneshot.ensemble import Ensemble
+from paperlib.oneshot.stratification import normalised, scores, traces
+
+if TYPE_CHECKING:
+    from paperlib.federated.simulator import Progress
+
+
+@dataclass(kw_only=True)
+class FedHydra(Distillation):
+    """The generator carries over from epoch to epoch; the student also learns the teacher's classes, H[P].
+
+    teacher: stratified aggregation ("sa"), or the averaging ensemble ("ae"), without model stratification.
+    beta: weight of the hard labels in the student's loss; the paper names no value. common_draws: all generators of
+    the stratification start alike and from the same latent vectors, so that only the clients tell their scores apart.
+    """
+
+    beta: float = 1.0
+    teacher: str = "sa"
+    common_draws: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.teacher not in ("sa", "ae"):
+            raise ValueError(f"teacher of FedHydra is {self.teacher!r}; choose one of sa, ae")
+        self.demand_at_least_zero("beta")
+
+    def start(self, ensemble: Ensemble, progress: "Progress", round: int) -> None:
+        super().start(ensemble, progress, round)
+        if self.teacher == "sa":
+            progress.server |= self.stratification(ensemble, progress.theta, round)
+
+    def stratification(self, ensemble: Ensemble, like: Tensor, round: int) -> State:
+        """traces [m, C, T_G], U [C, m] and its two normalisations, all float64."""
+
+        def start(client: int, label: int) -> tuple[Tensor, Tensor]:
+            pair = 0 if self.common_draws else 1 + client * ensemble.classes + label
+            stream = torch_rng(self.seed, "stratification latents", round, pair)
+            z = torch.randn(self.batch, self.latent, generator=stream).to(like)
+            return self.fresh_generator(like, "stratification generator", round, pair), z
+
+        found = traces(ensemble, self.G, start, self.generator_steps, self.context.data, self.lr_g)
+        U = scores(found)
+        U_r, U_c = normalised(U)
+        return {"traces": found, "U": U.contiguous(), "U_r": U_r.contiguous(), "U_c": U_c.contiguous()}
+
+    def aggregate(self, logits: Tensor, y: Tensor, server: State) -> Tensor:
+        if self.teacher == "ae":
+            return super().aggregate(logits, y, server)
+        return stratified(logits, y, server["U_r"].to(logits), server["U_c"].to(logits))
+
+    def student_loss(self, P: Tensor, S: Tensor) -> Tensor:
+        return super().student_loss(P, S) + self.beta * cross_entropy(S, P.argmax(1))
