@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import Tensor
 
 from paperlib.federated.context import Context
+from paperlib.methods import State
+from paperlib.oneshot.aggregation import averaged_accuracy
 from paperlib.oneshot.ensemble import Ensemble
 
 if TYPE_CHECKING:
@@ -50,6 +52,14 @@ class OneShot:
     def epoch(self, ensemble: Ensemble, progress: "Progress", round: int, t: int) -> dict[str, float]:
         """Epoch t (from 1) on the server, changing ``progress``; returns what is recorded of it beside the accuracy."""
         raise NotImplementedError
+
+    def finish(self, theta: Tensor, server: State) -> Tensor:
+        """The model that is evaluated, [P]."""
+        return theta
+
+    def ensembles(self, logits: Tensor, y: Tensor, progress: "Progress") -> dict[str, float]:
+        """Accuracy, in percent, of ensembles of the clients: logits [m, N, C] of the test set with labels y [N]."""
+        return {"ensemble_accuracy": averaged_accuracy(logits, y)}
 
     def images(self, progress: "Progress") -> Tensor:
         """Synthetic images of the state, float [n, channels, height, width] in [0, 1]; empty where there are none."""

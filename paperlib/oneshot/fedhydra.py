@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.federated.streams import torch_rng
 from paperlib.methods.base import State
-from paperlib.oneshot.aggregation import stratified
+from paperlib.oneshot.aggregation import self_consistent_accuracy, stratified, stratified_accuracy_using_labels
 from paperlib.oneshot.distillation import Distillation
 from paperlib.oneshot.ensemble import Ensemble
 from paperlib.oneshot.stratification import normalised, scores, traces
@@ -66,3 +66,13 @@ class FedHydra(Distillation):
 
     def student_loss(self, P: Tensor, S: Tensor) -> Tensor:
         return super().student_loss(P, S) + self.beta * cross_entropy(S, P.argmax(1))
+
+    def ensembles(self, logits: Tensor, y: Tensor, progress: "Progress") -> dict[str, float]:
+        found = super().ensembles(logits, y, progress)
+        if self.teacher == "ae":
+            return found
+        U_r, U_c = progress.server["U_r"], progress.server["U_c"]
+        return found | {
+            "stratified_accuracy": self_consistent_accuracy(logits, y, U_r, U_c),
+            "stratified_accuracy_using_labels": stratified_accuracy_using_labels(logits, y, U_r, U_c),
+        }
