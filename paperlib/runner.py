@@ -227,7 +227,9 @@ def _run_quietly(experiment: Experiment, store: Path, device: str, workers: int)
         run(experiment, store=store, device=device, workers=workers)
 
 
-def _finish(shelf: Store, method: FedAvg | OneShot, progress: Progress, rows: list[Row], machine: dict[str, Any]) -> Run:
+def _finish(
+    shelf: Store, method: FedAvg | OneShot, progress: Progress, rows: list[Row], machine: dict[str, Any]
+) -> Run:
     """Store a run that has come to its end."""
     e, data = method.context.experiment, method.context.data
     summary = _summary(e, method, progress, rows) | machine | {"dataset_source": data.source}

@@ -48,7 +48,7 @@ def options_of(method: type["FedAvg"]) -> dict[str, Any]:
     return {f.name: f.default for f in fields(method) if f.init}
 
 
-def check_kinds(name: str, method: type["FedAvg"], options: Mapping[str, Any]) -> None:
+def check_kinds(name: str, method: type[Any], options: Mapping[str, Any]) -> None:
     """Raise ValueError for an option that the method ``name`` does not have, or a value of another kind than declared.
 
     A whole number is also a float.

@@ -57,8 +57,8 @@ class Clients:
         a common one, or one of their own where their networks differ.
         """
         if self.kept is None:
-            trained = self._trained(round, theta, buffers, (), engine, pool)
-            return [self._model(k, t.theta, t.buffers) for k, t in trained]
+            results = self._trained(round, theta, buffers, (), engine, pool)
+            return [self._model(k, trained.theta, trained.buffers) for k, trained in results]
         folder = self.folder(round)
         folder.mkdir(parents=True, exist_ok=True)
         files = [folder / f"{k}.safetensors" for k in range(len(self.methods))]

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.data.batches import per_channel
+from paperlib.ingredients.losses import softened_kl
 from paperlib.methods.base import State
-from paperlib.methods.ingredients import softened_kl
 from paperlib.oneshot.distillation import Distillation
 from paperlib.oneshot.ensemble import Ensemble
 

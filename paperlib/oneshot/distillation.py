@@ -26,8 +26,9 @@ from paperlib.data.batches import (
 )
 from paperlib.federated.context import Context
 from paperlib.federated.streams import rng, torch_rng
+from paperlib.ingredients.losses import softened_kl
+from paperlib.ingredients.vectors import clip_norm
 from paperlib.methods.base import State
-from paperlib.methods.ingredients import clip_norm, softened_kl
 from paperlib.networks.stacking import gradient
 from paperlib.oneshot.aggregation import averaged
 from paperlib.oneshot.base import OneShot
