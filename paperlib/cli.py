@@ -1,4 +1,4 @@
-"""The command line: ``paperlib list``, ``show``, ``run``, ``reproduce``, ``ship``, ``profile``."""
+"""The command line: ``paperlib list``, ``show``, ``run``, ``reproduce``, ``ship``, ``compare``, ``profile``."""
 
 import os
 import sys
@@ -127,6 +127,27 @@ def ship(paper: Paper, names: list[str], scale: Scale = "small", seeds: Seeds = 
             raise ValueError(f"none of the {len(wanted)} runs of {', '.join(names)} at scale {scale} is finished here")
         total = reference.ship(runs, f"{paper}-{scale}")
         console.print(f"{len(runs)} runs shipped; data/reference/{paper}-{scale} now holds {total}")
+
+
+@app.command()
+def compare(
+    seeds: Seeds = 3,
+    jobs: Jobs = CORES,
+    ship: Annotated[bool, typer.Option(help="add the finished runs to data/reference")] = False,
+) -> None:
+    """All multi-round methods in one setting: run what is missing, and write docs/comparison.md."""
+    from paperlib import comparison
+    from paperlib.papers import reference
+    from paperlib.papers.gathering import finished
+    from paperlib.runner import run_many
+
+    with sentences():
+        wanted = comparison.experiments(seeds)
+        run_many([e for e in wanted if not finished([e])], jobs, progress=True)
+        found = finished(wanted)
+        if ship:
+            reference.ship(finished(wanted, shipped=False).values(), "comparison-small")
+        console.print(f"written to {comparison.write_page(found, seeds)}")
 
 
 @app.command()

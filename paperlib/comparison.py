@@ -1,10 +1,13 @@
-"""All multi-round methods in one setting: the experiments behind `docs/comparison.md`, and its table.
+"""All multi-round methods in one setting: the experiments behind `docs/comparison.md`, and the page itself.
 
 5 of 20 clients, Dirichlet 0.1, three seeds, on MNIST, Fashion-MNIST and CIFAR-10; every method with its default options
-and FedAvg's optimizer. It says how the implementations behave side by side, not how the papers tuned them.
+and FedAvg's optimizer. It says how the implementations behave side by side, not how the papers tuned them. Methods that
+fall far behind are run once more as their sources use them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -13,6 +16,7 @@ from paperlib.experiment import Experiment
 from paperlib.methods import REGISTRY
 from paperlib.papers import fedacd, fedgps, fedimpro, gc_fed
 from paperlib.papers.values import TITLES, printed
+from paperlib.paths import ROOT
 from paperlib.store import Run
 
 DATASETS = {"mnist": "MNIST", "fmnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
@@ -28,19 +32,62 @@ NAMES = {
     paper.__name__.rpartition(".")[2]: {name: entry[0] for name, entry in paper.METHODS.items()}
     for paper in (fedgps, fedacd, gc_fed, fedimpro)
 }
+# Once more as their sources use them: (method, what is changed, options, fields of the experiment).
+PLAIN = {"momentum": 0.0, "lr": 0.05}
+CHANGED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
+    ("fedavg", "clients without momentum, lr 0.05", {}, PLAIN),
+    ("fedavgm", "beta 0.5", {"beta": 0.5}, {}),
+    ("fedadam", "eta_g 0.01", {"eta_g": 0.01}, {}),
+    ("scaffold", "clients without momentum, lr 0.05", {}, PLAIN),
+    ("fednova", "clients without momentum, lr 0.05", {}, PLAIN),
+    ("fedacg", "clients without momentum, lr 0.05", {}, PLAIN),
+    ("fedexp", "clients without momentum, lr 0.05", {}, PLAIN),
+    ("fedspeed", "correction all; clients without momentum, lr 0.05", {"correction": "all"}, PLAIN),
+    ("fedmr", "clients without momentum, lr 0.05", {}, PLAIN),
+    ("delta_sgd", "eta_0 0.05, gamma 1", {"eta_0": 0.05, "gamma": 1.0}, {}),
+    ("fedasam", "SAM: adaptive False, rho 0.1", {"adaptive": False, "rho": 0.1}, {}),
+    ("feddecorr", "beta 0.01", {"beta": 0.01}, {}),
+    ("fednh", "s 20", {"s": 20.0}, {}),
+    ("fedgps", "lambda_1 0.1, lambda_g 0.05", {"lambda_1": 0.1, "lambda_g": 0.05}, {}),
+    ("mixup", "mixup 0.1", {"mixup": 0.1}, {}),
+]
+CHANGED_ON = ("mnist", "cifar10")
 LAST = 3  # evaluations at the end whose mean is a run's accuracy; single rounds swing by several points
 
 
 def experiments(seeds: int = 3) -> list[Experiment]:
-    """All runs, data set after data set."""
-    return [experiment(method, dataset, seed) for dataset in DATASETS for method in REGISTRY for seed in range(seeds)]
+    """All runs of the page, seed after seed."""
+    return [
+        e
+        for seed in range(seeds)
+        for dataset in DATASETS
+        for e in (
+            *(experiment(method, dataset, seed) for method in REGISTRY),
+            *(_again(dataset, seed) if dataset in CHANGED_ON else ()),
+        )
+    ]
 
 
-def experiment(method: str, dataset: str, seed: int) -> Experiment:
-    """One run; the seed also draws the partition."""
-    fields = SETTING | NEEDED.get(method, {})
+def _again(dataset: str, seed: int) -> list[Experiment]:
+    return [experiment(method, dataset, seed, options, fields) for method, _, options, fields in CHANGED]
+
+
+def experiment(
+    method: str,
+    dataset: str,
+    seed: int,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    fields: Mapping[str, Any] = MappingProxyType({}),
+) -> Experiment:
+    """One run; the seed also draws the partition. options, fields: what it has other than in the common setting."""
     return Experiment(
-        dataset=dataset, augment=dataset == "cifar10", method=method, seed=seed, partition_seed=seed, **fields
+        dataset=dataset,
+        augment=dataset == "cifar10",
+        method=method,
+        method_options=options,
+        seed=seed,
+        partition_seed=seed,
+        **SETTING | NEEDED.get(method, {}) | dict(fields),
     )
 
 
@@ -49,43 +96,54 @@ def accuracy(run: Run) -> float:
     return float("nan") if run.summary["failed"] else float(run.history.test_accuracy.tail(LAST).mean())
 
 
+def accuracies(runs: Mapping[Experiment, Run], experiments: Iterable[Experiment]) -> pd.Series:
+    """`accuracy` of those of the experiments that are done."""
+    return pd.Series([accuracy(runs[e]) for e in experiments if e in runs], dtype=float)
+
+
 def table(runs: Mapping[Experiment, Run], seeds: int = 3) -> pd.DataFrame:
     """One row per method, best mean accuracy first.
 
     Columns: per data set the accuracy (mean ± standard deviation over the seeds) and the rounds until FedAvg's best
     accuracy of the same seed is reached (mean; the number of seeds in brackets where not all get there); seconds and
-    bytes per round over FedAvg's (medians); runs that failed; the papers' verdict.
+    bytes per round over FedAvg's (medians); runs that met a NaN or an infinity; the papers' verdict.
     """
     rows = []
     for method in REGISTRY:
-        row: dict[str, Any] = {"method": method}
-        means, ratios, traffic, failed = [], [], [], 0
+        row: dict[str, Any] = {"method": method, "failed": 0}
+        means, ratios, traffic = [], [], []
         for dataset, title in DATASETS.items():
             pairs = [
-                (runs[experiment(method, dataset, seed)], runs[experiment("fedavg", dataset, seed)])
+                (runs[e], runs[base])
                 for seed in range(seeds)
-                if {experiment(method, dataset, seed), experiment("fedavg", dataset, seed)} <= runs.keys()
+                if (e := experiment(method, dataset, seed)) in runs
+                and (base := experiment("fedavg", dataset, seed)) in runs
             ]
-            if not pairs:
-                row |= {title: "not run", f"{title} rounds": ""}
-                continue
-            values = pd.Series([accuracy(run) for run, _ in pairs])
-            failed += int(values.isna().sum())
-            means.append(values.mean())
-            row[title] = f"{values.mean():.1f} ± {values.std():.1f}" if values.notna().any() else "failed"
+            values = pd.Series([accuracy(run) for run, _ in pairs], dtype=float)
+            row["failed"] += int(values.isna().sum())
+            row[title] = spread(values)
+            means.append(values.fillna(0).mean())  # a failed run is worth nothing
             reached = [_rounds_to(run, base.summary["best_accuracy"]) for run, base in pairs]
             got = [r for r in reached if r is not None]
             row[f"{title} rounds"] = (
                 "-" if not got else f"{sum(got) / len(got):.0f}" + ("" if len(got) == len(pairs) else f" ({len(got)})")
             )
-            for run, base in pairs:
-                ratios.append(run.history.seconds.median() / base.history.seconds.median())
-                both = [(r.history.bytes_up + r.history.bytes_down).median() for r in (run, base)]
-                traffic.append(both[0] / both[1])
-        row["mean"] = sum(means) / len(means) if means else float("nan")
-        row |= {"time": pd.Series(ratios).median(), "traffic": pd.Series(traffic).median(), "failed": failed}
-        rows.append(row | {"papers": verdict(method)})
+            ratios += [run.history.seconds.median() / base.history.seconds.median() for run, base in pairs]
+            traffic += [_bytes(run) / _bytes(base) for run, base in pairs]
+        row |= {"mean": pd.Series(means).mean(), "time": pd.Series(ratios).median()}
+        rows.append(row | {"traffic": pd.Series(traffic).median(), "papers": verdict(method)})
     return pd.DataFrame(rows).sort_values("mean", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def spread(values: pd.Series) -> str:
+    """Mean ± standard deviation of the runs that did not fail."""
+    if not len(values):
+        return "not run"
+    return f"{values.mean():.1f} ± {values.std():.1f}" if values.notna().any() else "failed"
+
+
+def _bytes(run: Run) -> float:
+    return float((run.history.bytes_up + run.history.bytes_down).median())
 
 
 def _rounds_to(run: Run, goal: float) -> int | None:
@@ -108,3 +166,84 @@ def verdict(method: str) -> str:
         if len(gain):
             said.append(f"{TITLES[paper]} {gain.median():+.1f} ({(gain > 0).sum()} of {len(gain)})")
     return ", ".join(said)
+
+
+def changed(runs: Mapping[Experiment, Run], seeds: int = 3) -> pd.DataFrame:
+    """One row per entry of CHANGED: per data set its accuracy, and in brackets how far the default is from it."""
+    rows = []
+    for method, what, options, fields in CHANGED:
+        row = {"method": method, "changed": what}
+        for dataset in CHANGED_ON:
+            now = accuracies(runs, [experiment(method, dataset, seed, options, fields) for seed in range(seeds)])
+            before = accuracies(runs, [experiment(method, dataset, seed) for seed in range(seeds)])
+            row[DATASETS[dataset]] = spread(now) + (
+                f" ({now.mean() - before.mean():+.1f})" if len(now) and len(before) else ""
+            )
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def page(runs: Mapping[Experiment, Run], seeds: int = 3) -> str:
+    """The text of `docs/comparison.md`."""
+    found = table(runs, seeds)
+    shown = pd.DataFrame({"method": found.method})
+    for title in DATASETS.values():
+        shown[title] = found[title]
+        shown["rounds" + " " * len(shown.columns)] = found[f"{title} rounds"]  # several columns of one name
+    shown["time"] = found.time.map("{:.2f}".format)
+    shown["traffic"] = found.traffic.map("{:.2f}".format)
+    shown["failed"] = found.failed.map(lambda count: str(count) if count else "")
+    shown["the papers"] = found.papers
+    wanted = experiments(seeds)
+    done = [runs[e] for e in wanted if e in runs]
+    facts = {
+        "done": f"{len(done)} of {len(wanted)}",
+        "last": LAST,
+        "seeds": seeds - 1,
+        "versions": ", ".join(sorted({run.summary["version"] for run in done})),
+        "sources": "; ".join(sorted({run.summary["dataset_source"] for run in done})),
+        "methods": _markdown(shown),
+        "changed": _markdown(changed(runs, seeds)),
+    }
+    return PAGE.format(**SETTING, **facts)
+
+
+PAGE = """# All multi-round methods in one setting
+
+Made by `paperlib compare` from the runs in `data/reference/comparison-small`; {done} runs are done.
+
+{sampled} of {clients} clients, Dirichlet {alpha}, {train_size} training and {test_size} test images, {rounds} rounds of
+{local_epochs} local epochs, batches of {batch_size}; McMahan's CNN at a quarter of its width; lr {lr}, momentum
+{momentum} for all but Delta-SGD, which forbids momentum; crop and flip on CIFAR-10. Every method has its default
+options: nothing is tuned, and {rounds} rounds are the beginning of training. So the table compares implementations and
+starts, not what a method reaches in its paper. Seeds 0 to {seeds}, which also draw the partition.
+
+Accuracy: percent, mean of the last {last} evaluations (every second round), mean ± standard deviation over the seeds
+that did not fail. rounds: until FedAvg's best accuracy of the same seed is reached, mean over the seeds that reach it
+(their number in brackets). time and traffic: seconds and bytes per round over FedAvg's, medians; times are from a
+shared machine. failed: runs that met a NaN or an infinity. the papers: which of the five papers print the method beside
+FedAvg, the median gain in points, and in how many of the settings it is one.
+
+Data: {sources}. Code: {versions}.
+
+{methods}
+
+## Once more, as their sources use them
+
+Methods that fall behind FedAvg by more than about five points on a data set above, with other options; in brackets the
+change from the default. Methods whose step on the server assumes plain SGD on the clients, or brings a momentum of its
+own, are run without momentum on the clients, and are to be compared with FedAvg in the first row.
+
+{changed}
+"""
+
+
+def write_page(runs: Mapping[Experiment, Run], seeds: int = 3, path: Path = ROOT / "docs" / "comparison.md") -> Path:
+    """Write the page, and return where."""
+    path.write_text(page(runs, seeds))
+    return path
+
+
+def _markdown(frame: pd.DataFrame) -> str:
+    rows = [[name.strip() for name in frame.columns], ["---"] * len(frame.columns), *frame.astype(str).values.tolist()]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -246,22 +246,25 @@ class FedGPS(FedAvg):
 
     def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         mean, participants = torch.zeros_like(theta), torch.tensor(0)
-        sums, counts = theta.new_zeros(self.classes, self.net.feature_size), theta.new_zeros(self.classes)
+        sums: Tensor | None = None
+        counts = theta.new_zeros(self.classes)
 
         def note(p: float, client: int, upload: Upload) -> None:
+            nonlocal sums
             mean.add_(upload["delta"])
             participants.add_(1)
             if "prototypes" in upload:
                 n = upload.get("counts", torch.ones_like(counts))
                 counts.add_(n)
-                sums.add_(n[:, None] * upload["prototypes"])
+                weighted = n[:, None] * upload["prototypes"]
+                sums = weighted if sums is None else sums.add_(weighted)
 
         new, server = super().aggregate(server, theta, seen(uploads, note))
         mean.div_(max(int(participants), 1))
         if self.eta_g != 1:
             new = theta + self.eta_g * (new - theta)
         server = server | {"mean": mean, "participants": participants}
-        if counts.any():
+        if sums is not None:
             old = server.get("prototypes", torch.full_like(sums, torch.nan))
             server["prototypes"] = torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], old)
         return new, server
