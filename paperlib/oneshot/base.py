@@ -1,11 +1,12 @@
 """What every one-shot method is: a server that makes one model out of the clients' trained ones, without data."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, dataclass_transform
 
 from torch import Tensor
 
 from paperlib.federated.context import Context
+from paperlib.ingredients.options import check_options, option
 from paperlib.methods import State
 from paperlib.oneshot.aggregation import averaged_accuracy
 from paperlib.oneshot.ensemble import Ensemble
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
     from paperlib.federated.simulator import Progress
 
 
+@dataclass_transform(kw_only_default=True, field_specifiers=(option,))
 @dataclass(kw_only=True)
 class OneShot:
-    """Hooks of a one-shot method; its fields are its options.
+    """Hooks of a one-shot method, which is a subclass and thereby a dataclass; its fields are its options.
 
     One communication round is ``start`` and then ``epoch`` for t = 1 to ``epochs``; after each epoch the model is
     evaluated and the state saved. Everything that changes lives in ``progress``, so that an interrupted run goes on
@@ -29,8 +31,12 @@ class OneShot:
     # Whether the clients must have the server's architecture.
     one_architecture: ClassVar[bool] = False
 
+    def __init_subclass__(cls) -> None:
+        dataclass(kw_only=True)(cls)
+
     def __post_init__(self) -> None:
         """Where a method refuses impossible options, with a ValueError, before there is a run."""
+        check_options(self)
 
     def setup(self, context: Context) -> "OneShot":
         """Bind the method to a run, whose network is the server's; raises ValueError for what does not fit it."""

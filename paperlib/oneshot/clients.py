@@ -31,19 +31,16 @@ class Clients:
     """
 
     def __init__(self, experiment: Experiment, data: Dataset, parts: Partition, kept: Path | None = None):
-        self.experiment, self.kept = training(experiment), kept
-        self.digest, self.shared = experiment.digest, f"{self.experiment.digest}-{data.fingerprint}"
-        self.heterogeneous = bool(experiment.client_models)
+        self.experiment, self.kept, self.digest = training(experiment), kept, experiment.digest
+        own = experiment.client_models
+        self.heterogeneous = bool(own)
+        self.shared = "-".join([self.experiment.digest, data.fingerprint, *own])
+        names = own or (experiment.model,) * experiment.clients
         bound: dict[str, FedAvg] = {}
-        for name in dict.fromkeys(self.architectures):
+        for name in dict.fromkeys(names):
             net = networks.build(name, data.shape, data.num_classes, experiment.width)
             bound[name] = FedAvg().setup(Context(self.experiment, data, parts, net))
-        self.methods = [bound[name] for name in self.architectures]
-
-    @property
-    def architectures(self) -> Sequence[str]:
-        """Name of every client's network."""
-        return self.experiment.client_models or (self.experiment.model,) * self.experiment.clients
+        self.methods = [bound[name] for name in names]
 
     @property
     def shares(self) -> list[float]:
@@ -117,4 +114,6 @@ class _Cohort:
 
 def training(experiment: Experiment) -> Experiment:
     """The one-round FedAvg run with these clients; what the server does and evaluates is not part of it."""
-    return experiment.replace(method="fedavg", method_options={}, rounds=1, eval_every=1, test_size=None)
+    return experiment.replace(
+        method="fedavg", method_options={}, client_models=(), rounds=1, eval_every=1, test_size=None
+    )

@@ -3,7 +3,6 @@
 Dai et al. 2024, "Enhancing one-shot federated learning through data and ensemble co-boosting".
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.data.batches import per_channel
 from paperlib.ingredients.losses import softened_kl
+from paperlib.ingredients.options import option
 from paperlib.methods.base import State
 from paperlib.oneshot.distillation import Distillation
 from paperlib.oneshot.ensemble import Ensemble
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from paperlib.federated.simulator import Progress
 
 
-@dataclass(kw_only=True)
 class CoBoosting(Distillation):
     """The teacher is a weighted average of the clients, whose weights w follow the pool; images are made harder.
 
@@ -40,14 +39,9 @@ class CoBoosting(Distillation):
     keep: str = "lowest"
     reset_generator: bool = True
     train_latent: bool = True
-    mu: float = 0.01
-    epsilon: float = 8 / 255
-    hardness: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for option in ("mu", "epsilon", "hardness"):
-            self.demand_at_least_zero(option)
+    mu: float = option(0.01, at_least=0)
+    epsilon: float = option(8 / 255, at_least=0)
+    hardness: float = option(1.0, at_least=0)
 
     def start(self, ensemble: Ensemble, progress: "Progress", round: int) -> None:
         super().start(ensemble, progress, round)

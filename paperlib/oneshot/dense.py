@@ -3,15 +3,12 @@
 Zhang et al. 2022, "DENSE: Data-free one-shot federated learning".
 """
 
-from dataclasses import dataclass
-
 from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax
 
 from paperlib.oneshot.distillation import Distillation
 
 
-@dataclass(kw_only=True)
 class DENSE(Distillation):
     """The generator is new every epoch, its latent vectors learn too, and its best batch goes into the pool.
 

@@ -6,7 +6,7 @@ learns from the clients, together the teacher, what they say of the images made 
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,26 +27,20 @@ from paperlib.data.batches import (
 from paperlib.federated.context import Context
 from paperlib.federated.streams import rng, torch_rng
 from paperlib.ingredients.losses import softened_kl
+from paperlib.ingredients.options import option
 from paperlib.ingredients.vectors import clip_norm
 from paperlib.methods.base import State
 from paperlib.networks.stacking import gradient
 from paperlib.oneshot.aggregation import averaged
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.ensemble import Ensemble
-from paperlib.oneshot.generator import generator
+from paperlib.oneshot.generator import KINDS, generator
 from paperlib.oneshot.stratification import BETAS
 
 if TYPE_CHECKING:
     from paperlib.federated.simulator import Progress
 
-CHOICES = {
-    "train_on": ("pool", "intermediates", "literal"),
-    "keep": ("last", "lowest"),
-    "student_init": ("given", "average"),
-}
 
-
-@dataclass(kw_only=True)
 class Distillation(OneShot):
     """A generator and the student in turns, with the clients' averaged logits as the teacher P.
 
@@ -67,55 +61,33 @@ class Distillation(OneShot):
         they all have the student's architecture ("average").
     """
 
-    distill_epochs: int = 200
-    generator_steps: int = 30
-    batch: int = 256
-    latent: int = 256
-    generator: str = "deconv"
-    generator_width: float = 1.0
-    lambda_1: float = 1.0
-    lambda_2: float = 1.0
-    lr_g: float = 1e-3
-    lr: float = 0.01
-    momentum: float = 0.9
-    weight_decay: float = 0.0
+    distill_epochs: int = option(200, at_least=1)
+    generator_steps: int = option(30, at_least=1)
+    batch: int = option(256, at_least=1)
+    latent: int = option(256, at_least=1)
+    generator: str = option("deconv", choices=KINDS)
+    generator_width: float = option(1.0, above=0)
+    lambda_1: float = option(1.0, at_least=0)
+    lambda_2: float = option(1.0, at_least=0)
+    lr_g: float = option(1e-3, above=0)
+    lr: float = option(0.01, above=0)
+    momentum: float = option(0.9, at_least=0)
+    weight_decay: float = option(0.0, at_least=0)
     cosine: bool = False
-    clip: float | None = None
-    temperature: float = 1.0
-    train_on: str = "pool"
-    keep: str = "last"
+    clip: float | None = option(None, above=0)
+    temperature: float = option(1.0, above=0)
+    train_on: str = option("pool", choices=("pool", "intermediates", "literal"))
+    keep: str = option("last", choices=("last", "lowest"))
     reset_generator: bool = False
     train_latent: bool = False
     augment: bool = False
-    student_init: str = "given"
+    student_init: str = option("given", choices=("given", "average"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for option, allowed in CHOICES.items():
-            if (value := getattr(self, option)) not in allowed:
-                raise ValueError(f"{option} of {self.title} is {value!r}; choose one of {', '.join(allowed)}")
         if self.keep == "lowest" and self.train_on != "pool":
-            raise ValueError(
-                f"keep of {self.title} is 'lowest', which is for train_on 'pool' and not {self.train_on!r}"
-            )
-        for option in ("distill_epochs", "generator_steps", "batch", "latent"):
-            if (value := getattr(self, option)) < 1:
-                raise ValueError(f"{option} of {self.title} is {value}, but must be at least 1")
-        for option in ("lambda_1", "lambda_2", "momentum", "weight_decay"):
-            self.demand_at_least_zero(option)
-        for option in ("generator_width", "lr_g", "lr", "temperature", "clip"):
-            if (value := getattr(self, option)) is not None and not value > 0:
-                raise ValueError(f"{option} of {self.title} is {value}, but must be above 0")
-
-    @property
-    def title(self) -> str:
-        """The method's name in messages."""
-        return type(self).__name__
-
-    def demand_at_least_zero(self, option: str) -> None:
-        """Raise ValueError for a negative value of an option."""
-        if not (value := getattr(self, option)) >= 0:
-            raise ValueError(f"{option} of {self.title} is {value}, but must not be negative")
+            name = type(self).__name__
+            raise ValueError(f"keep of {name} is 'lowest', which is for train_on 'pool' and not {self.train_on!r}")
 
     def setup(self, context: Context) -> OneShot:
         super().setup(context)

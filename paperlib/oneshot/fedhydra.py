@@ -3,7 +3,6 @@
 "A unified solution to diverse heterogeneities in one-shot federated learning", Algorithms 1 to 3.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.streams import torch_rng
+from paperlib.ingredients.options import option
 from paperlib.methods.base import State
 from paperlib.oneshot.aggregation import self_consistent_accuracy, stratified, stratified_accuracy_using_labels
 from paperlib.oneshot.distillation import Distillation
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from paperlib.federated.simulator import Progress
 
 
-@dataclass(kw_only=True)
 class FedHydra(Distillation):
     """The generator carries over from epoch to epoch; the student also learns the teacher's classes, H[P].
 
@@ -30,15 +29,9 @@ class FedHydra(Distillation):
     the stratification start alike and from the same latent vectors, so that only the clients tell their scores apart.
     """
 
-    beta: float = 1.0
-    teacher: str = "sa"
+    beta: float = option(1.0, at_least=0)
+    teacher: str = option("sa", choices=("sa", "ae"))
     common_draws: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.teacher not in ("sa", "ae"):
-            raise ValueError(f"teacher of FedHydra is {self.teacher!r}; choose one of sa, ae")
-        self.demand_at_least_zero("beta")
 
     def start(self, ensemble: Ensemble, progress: "Progress", round: int) -> None:
         super().start(ensemble, progress, round)

@@ -5,15 +5,14 @@ assignment finds it exactly.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Context
+from paperlib.ingredients.options import option
 from paperlib.networks import MODELS, Network, build
 from paperlib.networks.layers import BatchNorm, Dropout
 from paperlib.oneshot.base import OneShot
@@ -28,7 +27,6 @@ CHANNELWISE = (nn.ReLU, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Fla
 LEAVES = ("weight", "bias", "running_mean", "running_var")  # one entry, or row, per output channel
 
 
-@dataclass(kw_only=True)
 class OTFusion(OneShot):
     """Fold the clients' models into one: the r-th fusion aligns what there is with the model of client r.
 
@@ -37,13 +35,9 @@ class OTFusion(OneShot):
     align_output: match the outputs too, as the public code does; under label skew that mixes up the classes.
     """
 
-    step: str = "running"
+    step: str = option("running", choices=("running", "half"))
     align_output: bool = False
     one_architecture: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.step not in ("running", "half"):
-            raise ValueError(f"step of OTFusion is {self.step!r}; choose running or half")
 
     def setup(self, context: Context) -> "OTFusion":
         """Raises ValueError for a network whose layers do not follow each other one by one."""
@@ -142,5 +136,7 @@ def _rows(layer: dict[str, Tensor]) -> Tensor:
 
 def _match(rows_a: Tensor, rows_b: Tensor) -> Tensor:
     """For each of b's rows the one of a, all different, at the least total distance.  [n, d], [n, d] -> [n]"""
+    from scipy.optimize import linear_sum_assignment  # half of what importing the package would take
+
     _, order = linear_sum_assignment(torch.cdist(rows_b, rows_a).cpu().numpy())
     return torch.from_numpy(order).to(rows_a.device)

@@ -281,12 +281,12 @@ def test_a_generator_that_diverges_ends_the_run_as_failed(begin, ensemble):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train_on": "all"}, "train_on of DENSE is 'all'; choose one of pool, intermediates, literal"),
+        ({"train_on": "all"}, "train_on of DENSE is 'all', but must be pool or intermediates or literal"),
         ({"train_on": "literal"}, "keep of DENSE is 'lowest', which is for train_on 'pool' and not 'literal'"),
         ({"generator_steps": 0}, "generator_steps of DENSE is 0, but must be at least 1"),
-        ({"lambda_1": -1.0}, "lambda_1 of DENSE is -1.0, but must not be negative"),
+        ({"lambda_1": -1.0}, "lambda_1 of DENSE is -1.0, but must be at least 0"),
         ({"lr": 0.0}, "lr of DENSE is 0.0, but must be above 0"),
-        ({"student_init": "zero"}, "student_init of DENSE is 'zero'; choose one of given, average"),
+        ({"student_init": "zero"}, "student_init of DENSE is 'zero', but must be given or average"),
     ],
 )
 def test_impossible_options_are_refused_in_one_sentence(options, message):
@@ -296,7 +296,7 @@ def test_impossible_options_are_refused_in_one_sentence(options, message):
 
 
 def test_fedhydra_refuses_an_unknown_teacher():
-    with pytest.raises(ValueError, match="teacher of FedHydra is 'mean'; choose one of sa, ae"):
+    with pytest.raises(ValueError, match="teacher of FedHydra is 'mean', but must be sa or ae"):
         REGISTRY["fedhydra"](teacher="mean")
 
 

@@ -239,6 +239,6 @@ def test_networks_with_branches_are_refused_with_those_that_have_none(name):
 
 
 def test_an_unknown_step_is_refused_and_clients_must_share_the_architecture():
-    with pytest.raises(ValueError, match="step of OTFusion is 'third'; choose running or half"):
+    with pytest.raises(ValueError, match="step of OTFusion is 'third', but must be running or half"):
         OTFusion(step="third")
     assert OTFusion.one_architecture
