@@ -1,4 +1,4 @@
-"""The command line: ``paperlib list``, ``show``, ``run``, ``reproduce``, ``ship``, ``compare``, ``profile``."""
+"""The command line, ``paperlib --help``."""
 
 import os
 import sys
@@ -183,6 +183,33 @@ def profile(
                 view.add_row(name, what, f"{row.seconds:.3f}", f"{row.percent:.1f}", f"{row['per round']:.3f}")
         console.print(view)
         console.print(str(seen), soft_wrap=True, markup=False)
+
+
+@app.command()
+def methods(name: Annotated[str, typer.Argument(help="one method in full, such as gc_fed")] = "") -> None:
+    """The methods side by side: source, memory, traffic, tables. With a name: its options, hooks, combinations."""
+    from paperlib import overview
+
+    with sentences():
+        if name:
+            console.print(overview.card(name).text(), soft_wrap=True, markup=False, highlight=False)
+            return
+        table = overview.shown(overview.methods())
+        words = ["paper", "what it changes", "tables"]
+        names = [str(column) for column in table]
+        parts = [names]
+        if console.width < 170:  # numbers and words below each other
+            parts = [[name for name in names if name not in words], words]
+        for columns in parts:
+            view = Table()
+            view.add_column("method", no_wrap=True)
+            for column in columns:
+                numbers = column in overview.NUMBERS
+                view.add_column(column, justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
+            for method, row in zip(table.index, table[columns].to_numpy(str), strict=True):
+                view.add_row(str(method), *(escape(text) for text in row))
+            console.print(view)
+        console.print(overview.NOTE, soft_wrap=True)
 
 
 @contextmanager

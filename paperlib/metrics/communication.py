@@ -1,19 +1,34 @@
-"""What a method sends, counted from the tensors that its hooks hand over."""
+"""What a method sends and what it keeps, counted from the tensors that its hooks hand over."""
+
+from dataclasses import dataclass
 
 import pandas as pd
 import torch
 
 from paperlib.data.datasets import Dataset
 from paperlib.experiment import Experiment
-from paperlib.federated.simulator import play_round, prepare
+from paperlib.federated.simulator import Progress, play_round, prepare
 from paperlib.federated.workers import worker_pool
-from paperlib.methods import REGISTRY
+from paperlib.methods import REGISTRY, FedAvg
 
 CLIENTS = 2
 # Options that make a step cheaper and change nothing that is sent.
 CHEAP = {name: {"surrogate_batch": 10, "surrogate_images": 1} for name in ("fedgps", "fedgps_cf", "vhl")} | {
     "creff": {"draw_size": 1, "match_steps": 0, "refit_epochs": 0}
 }
+
+
+@dataclass(frozen=True)
+class Played:
+    """Two rounds of a method, in which all of so many clients took part, on two noise images each.
+
+    down, up: bytes per client in the first round and in the second, without BatchNorm's statistics.
+    """
+
+    method: FedAvg
+    progress: Progress
+    down: tuple[int, int]
+    up: tuple[int, int]
 
 
 def communication(model: str = "resnet18", classes: int = 10, width: float = 1.0) -> pd.DataFrame:
@@ -23,25 +38,30 @@ def communication(model: str = "resnet18", classes: int = 10, width: float = 1.0
     rounds relative to FedAvg's model down and up. BatchNorm's statistics, which all methods send, are left out, as in
     FedGPS (Table 5). Two rounds are played with both of two clients, on a few noise images.
     """
-    e = Experiment(
-        dataset="digits", model=model, width=width, partition="iid", alpha=None, clients=CLIENTS, sampled=CLIENTS,
-        rounds=2, batch_size=2, momentum=0.0,
-    )  # fmt: skip
-    data = _noise(2 * CLIENTS, classes)
     rows = {}
     for name in REGISTRY:
-        method, progress = prepare(e.replace(method=name, method_options=CHEAP.get(name, {})), data)
-        statistics = 4 * method.net.buffer_size
-        row = {"parameters": method.net.size}
-        with worker_pool(1) as pool:
-            for when in ("first", "later"):
-                traffic = play_round(method, progress, pool)
-                for way in ("down", "up"):
-                    row[f"{when} {way}"] = int(traffic[f"bytes_{way}"] / CLIENTS) - statistics
+        seen = played(name, model, classes, width)
+        row = {"parameters": seen.method.net.size}
+        for i, when in enumerate(("first", "later")):
+            row |= {f"{when} down": seen.down[i], f"{when} up": seen.up[i]}
         rows[name] = row
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
     both = table["later down"] + table["later up"]
     return table.assign(relative=(both / (8 * table["parameters"])).round(4))
+
+
+def played(name: str, model: str, classes: int = 10, width: float = 1.0, clients: int = CLIENTS) -> Played:
+    """Two rounds of the method ``name``, its options at their defaults but for those that only cost time."""
+    e = Experiment(
+        dataset="digits", model=model, width=width, partition="iid", alpha=None, clients=clients, sampled=clients,
+        rounds=2, batch_size=2, momentum=0.0, method=name, method_options=CHEAP.get(name, {}),
+    )  # fmt: skip
+    method, progress = prepare(e, _noise(2 * clients, classes))
+    statistics = 4 * method.net.buffer_size
+    with worker_pool(1) as pool:
+        traffic = [play_round(method, progress, pool) for _ in range(2)]
+    down, up = ([int(t[f"bytes_{way}"] / clients) - statistics for t in traffic] for way in ("down", "up"))
+    return Played(method, progress, (down[0], down[1]), (up[0], up[1]))
 
 
 def _noise(n: int, classes: int) -> Dataset:

@@ -5,9 +5,10 @@ from typing import TypeVar
 
 from paperlib.experiment import Experiment
 from paperlib.papers import fedacd, fedgps, fedimpro, gc_fed_report
-from paperlib.papers.gathering import collect, finished
+from paperlib.papers.gathering import Runs, collect, finished
 from paperlib.papers.report import FigureSpec, ResultFigure, TableSpec, build_table, caption
 from paperlib.papers.scales import at_scale, check_scale
+from paperlib.papers.settings import Overrides, described, hyperparameters, overriding
 from paperlib.papers.values import TITLES
 from paperlib.paths import figures as figures_folder
 from paperlib.tables import ResultTable
@@ -27,7 +28,9 @@ FIGURES: dict[str, dict[str, FigureSpec]] = {
 
 Spec = TypeVar("Spec", TableSpec, FigureSpec)
 
-__all__ = ["FIGURES", "TABLES", "TITLES", "experiments", "figure", "figures", "table", "tables"]
+__all__ = [
+    "FIGURES", "TABLES", "TITLES", "experiments", "figure", "figures", "hyperparameters", "table", "tables",
+]  # fmt: skip
 
 
 def tables(paper: str) -> list[str]:
@@ -51,21 +54,23 @@ def table(
     jobs: int = 1,
     together: int = 1,
     store: Path | str | None = None,
+    overrides: Overrides | None = None,
 ) -> ResultTable:
     """A table of a paper, our values beside the printed ones.
 
     scale: "smoke", "small" or "paper" (see `paperlib.papers.scales`). seeds: number of seeds, 0 to seeds - 1.
     recompute, jobs, together, store: see `paperlib.papers.gathering.collect`; compute=False never runs anything.
+    overrides: hyperparameters of `hyperparameters(paper)` to replace, by method or for "all", such as
+    ``{"FedProx": {"mu": 0.01}, "all": {"lr": 0.1}}``; the runs that this changes are made if they are not there, and
+    the table says so and is saved in a folder of its own.
     Raises ValueError for a name that does not exist.
     """
     spec = _find(TABLES, paper, name, "table")
-    wanted = experiments(paper, name, scale=scale, seeds=seeds)
-    runs = (
-        collect(wanted, recompute=recompute, jobs=jobs, together=together, store=store)
-        if compute
-        else finished(wanted, store)
-    )
-    return build_table(paper, name, spec, runs, scale, seeds)
+    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, jobs=jobs, together=together)
+    with overriding(paper, overrides):
+        made = build_table(paper, name, spec, runs, scale, seeds)
+    made.caption, made.path = _said(made.caption, made.path, paper, name, seeds, overrides)
+    return made
 
 
 def figure(
@@ -79,33 +84,69 @@ def figure(
     jobs: int = 1,
     together: int = 1,
     store: Path | str | None = None,
+    overrides: Overrides | None = None,
 ) -> ResultFigure:
     """A figure of a paper, drawn from our runs; parameters as in `table`."""
     spec = _find(FIGURES, paper, name, "figure")
-    wanted = experiments(paper, name, scale=scale, seeds=seeds)
-    runs = (
-        collect(wanted, recompute=recompute, jobs=jobs, together=together, store=store)
-        if compute
-        else finished(wanted, store)
-    )
-    drawn, data = spec.draw(runs, scale, seeds)
-    mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if wanted else "")
+    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, jobs=jobs, together=together)
+    with overriding(paper, overrides):
+        drawn, data = spec.draw(runs, scale, seeds)
+        text = caption(spec.experiments(seeds), runs, scale)
+    mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if experiments(paper, name, seeds=seeds) else "")
     drawn.text(1, 0, mark, ha="right", va="top", fontsize=6, color="0.5")
-    text = caption(spec.experiments(seeds), runs, scale)
-    return ResultFigure(f"{name}. {spec.title}", text, drawn, data, figures_folder() / scale / paper / name)
+    text, path = _said(text, figures_folder() / scale / paper / name, paper, name, seeds, overrides)
+    return ResultFigure(f"{name}. {spec.title}", text, drawn, data, path)
 
 
-def experiments(paper: str, name: str, *, scale: str = "smoke", seeds: int = 3) -> list[Experiment]:
-    """All runs that a table or figure needs at a scale, each once."""
+def experiments(
+    paper: str, name: str, *, scale: str = "smoke", seeds: int = 3, overrides: Overrides | None = None
+) -> list[Experiment]:
+    """All runs that a table or figure needs at a scale, each once; overrides as in `table`."""
     check_scale(scale)
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}, but must be at least 1")
-    if name in _of(FIGURES, paper):
-        at_paper = FIGURES[paper][name].experiments(seeds)
-    else:
-        cells = _find(TABLES, paper, name, "table or figure").cells(seeds)
-        at_paper = [e for cell in cells for e in (*cell.experiments, *cell.baseline)]
+    spec = FIGURES[paper][name] if name in _of(FIGURES, paper) else _find(TABLES, paper, name, "table or figure")
+    with overriding(paper, overrides):
+        if isinstance(spec, FigureSpec):
+            at_paper = spec.experiments(seeds)
+        else:
+            at_paper = [e for cell in spec.cells(seeds) for e in (*cell.experiments, *cell.baseline)]
     return list(dict.fromkeys(at_scale(e, scale) for e in at_paper))
+
+
+def _runs(
+    paper: str,
+    name: str,
+    scale: str,
+    seeds: int,
+    overrides: Overrides | None,
+    compute: bool,
+    recompute: bool,
+    store: Path | str | None,
+    **how: int,
+) -> Runs:
+    """The runs behind a table or figure; those that overrides describe nobody has shipped, so they are always made."""
+    wanted = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
+    if not compute:
+        return finished(wanted, store)
+    usual = set(experiments(paper, name, scale=scale, seeds=seeds)) if overrides else set(wanted)
+    found = collect([e for e in wanted if e in usual], recompute=recompute, store=store, **how)
+    return found | collect([e for e in wanted if e not in usual], recompute=True, store=store, **how)
+
+
+def _said(text: str, path: Path, paper: str, name: str, seeds: int, overrides: Overrides | None) -> tuple[str, Path]:
+    """The caption with the overrides that changed a run, and the place where the paper's own results are not."""
+
+    def runs(chosen: Overrides | None) -> list[Experiment]:
+        return experiments(paper, name, scale="paper", seeds=seeds, overrides=chosen)
+
+    if not overrides:
+        return text, path
+    plain = runs(None)
+    effective = {method: values for method, values in overrides.items() if runs({method: values}) != plain}
+    if not effective:
+        return text, path
+    return f"{text} With {described(effective)}.", path.parent / "overridden" / path.name
 
 
 def _of(known: dict[str, dict[str, Spec]], paper: str) -> dict[str, Spec]:

@@ -1,9 +1,8 @@
 """FedACD: the settings of its tables, and how they are read.
 
-Common to all: SGD with lr 0.01 x 0.99 per round, momentum 0.9, batches of 64, five local epochs, crop and flip,
-gradients clipped to norm 10, capped Dirichlet partition with at least ten samples per client, uniform averaging. The
-paper leaves schedule, clipping, augmentation and partition details open; they are those of FedNH's public code, which
-has the same protocol. A run's seed is also the seed of its partition.
+Common to all: the hyperparameters of ``data/paper/hyperparameters.csv``, and the capped Dirichlet partition with at
+least ten samples per client. The paper leaves schedule, clipping, augmentation and partition details open; they are
+those of FedNH's public code, which has the same protocol. A run's seed is also the seed of its partition.
 """
 
 from typing import Any
@@ -13,59 +12,39 @@ from matplotlib.figure import Figure
 
 from paperlib import plots
 from paperlib.experiment import Experiment
-from paperlib.methods import REGISTRY
 from paperlib.papers.cells import Cell
 from paperlib.papers.gathering import Runs
 from paperlib.papers.grid import TITLES, Row, cells, federation, parse, rows, runs_of, stacked
 from paperlib.papers.report import FigureSpec, TableSpec
 from paperlib.papers.scales import at_scale
+from paperlib.papers.settings import methods, setting
 
-COMMON: dict[str, Any] = {
-    "partition": "dirichlet_capped", "min_samples": 10, "batch_size": 64, "augment": True, "lr": 0.01, "lr_decay": 0.99,
-    "momentum": 0.9, "clip": 10.0, "weighting": "uniform", "measure": ("adaptability",),
-}  # fmt: skip
 MODELS = {"cnn": "fedacd_cnn", "resnet18": "fedacd_resnet18"}
-WEIGHT_DECAY = {"tinyimagenet": 1e-3}
-
-# Name in the paper -> method and options there. The paper gives none for its baselines: those of public code.
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "FedAvg": ("fedavg", {}),
-    "FedProx": ("fedprox", {"mu": 0.01}),
-    "FedNova": ("fednova", {}),
-    "FedLC": ("fedlc", {"tau": 1.0}),
-    "FedDecorr": ("feddecorr", {"beta": 0.1}),
-    "FedNTD": ("fedntd", {"tau": 3.0, "beta": 1.0}),
-    "FedROD": ("fedrod", {}),
-    "CReFF": ("creff", {}),
-    "FedNH": ("fednh", {}),
-    "FedACD": ("fedacd", {}),
-    "FedACD-base": ("fedacd_base", {}),
-}
+METHODS = methods("fedacd")
 
 
-def experiment(row: Row, seed: int) -> Experiment | None:
-    """The run behind a printed number, at the paper's scale; None if its method is not implemented."""
-    method, options = METHODS[row["method"]]
-    if method not in REGISTRY:
-        return None
-    options, setting = dict(options), parse(row["setting"])
-    if "lambda" in setting:
-        options["lambda_"] = float(setting["lambda"])
-    if "mixup" in setting:  # Table 5; elsewhere FedACD mixes and the others do not
+def experiment(row: Row, seed: int) -> Experiment:
+    """The run behind a printed number, at the paper's scale."""
+    chosen, varied = setting("fedacd", row["method"], row["dataset"]), parse(row["setting"])
+    method, options = chosen.method, chosen.options
+    if "lambda" in varied:
+        options["lambda_"] = float(varied["lambda"])
+    if "mixup" in varied:  # Table 5; elsewhere FedACD mixes and the others do not
         if method == "fedacd":
-            options["mixup"] = float(setting["mixup"])
-        elif setting["mixup"] == "1":
+            options["mixup"] = float(varied["mixup"])
+        elif varied["mixup"] == "1":
             options, method = (options | {"base": method} if method != "fedavg" else options), "mixup"
     return Experiment(
         dataset=row["dataset"],
         model=MODELS[row["model"]],
-        weight_decay=WEIGHT_DECAY.get(row["dataset"], 1e-5),
+        partition="dirichlet_capped",
+        min_samples=10,
         method=method,
         method_options=options,
         seed=seed,
         partition_seed=seed,
-        **federation(row),
-        **COMMON,
+        measure=("adaptability",),
+        **(federation(row) | chosen.training),
     )
 
 
@@ -87,26 +66,14 @@ def table(name: str, read: str, metric: str = "test_accuracy", **place: Any) -> 
 
 
 # The methods of the multi-round papers in one protocol that none of them prints: 5 of 10 clients, one local epoch.
-TOGETHER: dict[str, tuple[str, dict[str, Any]]] = {
-    "FedAvg": ("fedavg", {}),
-    "GC-Fed": ("gc_fed", {}),
-    "FedImpro": ("fedimpro", {"schedule": "constant"}),
-    "FedGPS": ("fedgps", {}),
-    "FedGPS, λ1 = 0.1, λg = 0.05": ("fedgps", {"lambda_1": 0.1, "match_classes": True, "lambda_g": 0.05}),
-    "FedACD": ("fedacd", {}),
-}
+TOGETHER = ("FedAvg", "GC-Fed", "FedImpro", "FedGPS", "FedGPS, λ1 = 0.1, λg = 0.05", "FedACD")
 PROTOCOL: Row = {
     "dataset": "cifar10", "model": "cnn", "clients": 10, "sampled": 5, "rounds": 400, "local_epochs": 1, "setting": "",
 }  # fmt: skip
 
 
-def in_protocol(row: Row, seed: int) -> Experiment | None:
-    base = experiment({**row, "method": "FedAvg"}, seed)
-    assert base is not None
-    method, options = TOGETHER[row["method"]]
-    return base.replace(
-        model="cnn", method=method, method_options=options, measure=("adaptability", "weight_divergence")
-    )
+def in_protocol(row: Row, seed: int) -> Experiment:
+    return experiment(row, seed).replace(model="cnn", measure=("adaptability", "weight_divergence"))
 
 
 def together(read: str) -> Any:

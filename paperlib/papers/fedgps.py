@@ -1,9 +1,9 @@
 """FedGPS: the settings of its tables and figures, and how they are read.
 
-Common to all: SGD with lr 0.01, momentum 0.9 whose buffers clients keep, weight decay 1e-5, batches of 64, capped
-Dirichlet partition with at least ten samples per client, uniform averaging. A scenario is a partition: scenario s has
-partition seed s - 1 (the authors' seeds are not published), and a run's seed is everything else. Accuracy is the best
-over all rounds; the target of a scenario is FedAvg's best, rounded down.
+Common to all: the hyperparameters of ``data/paper/hyperparameters.csv``, and the capped Dirichlet partition with at
+least ten samples per client. A scenario is a partition: scenario s has partition seed s - 1 (the authors' seeds are not
+published), and a run's seed is everything else. Accuracy is the best over all rounds; the target of a scenario is
+FedAvg's best, rounded down.
 """
 
 from typing import Any
@@ -13,58 +13,31 @@ from matplotlib.figure import Figure
 
 from paperlib import plots
 from paperlib.experiment import Experiment
-from paperlib.methods import REGISTRY
 from paperlib.papers.cells import Cell
 from paperlib.papers.gathering import Runs
 from paperlib.papers.grid import TITLES, Row, cells, federation, rows, runs_of, stacked
 from paperlib.papers.report import FigureSpec, TableSpec
 from paperlib.papers.scales import at_scale
+from paperlib.papers.settings import methods, setting
 
-COMMON: dict[str, Any] = {
-    "partition": "dirichlet_capped", "batch_size": 64, "momentum_buffer": "keep", "weighting": "uniform",
-}  # fmt: skip
-AUGMENT = {"svhn": "crop"}  # CIFAR: reflecting crop and flip
 # 500 clients: no draw gives every one ten samples.
 MIN_SAMPLES = {500: 1}
-SGD = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5}
-
-# Name in the paper -> method, its options and its optimizer there (Table 7).
-METHODS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "FedAvg": ("fedavg", {}, SGD),
-    "FedAvgM": ("fedavgm", {"nesterov": True}, SGD),
-    "FedProx": ("fedprox", {"mu": 0.125}, SGD),
-    "SCAFFOLD": ("scaffold", {}, SGD),
-    "CCVR": ("ccvr", {}, SGD | {"lr": 0.001}),
-    "VHL": ("vhl", {}, SGD),
-    "FedASAM": ("fedasam", {"rho": 0.1, "eta": 0}, SGD),
-    "FedExp": ("fedexp", {}, SGD | {"lr_decay": 0.998}),
-    "FedDecorr": ("feddecorr", {"beta": 0.1}, SGD),
-    "FedDisco": ("feddisco", {}, SGD),
-    "FedInit": ("fedinit", {}, {"lr": 0.1, "momentum": 0.0, "weight_decay": 1e-3}),
-    "FedLESAM": ("fedlesam", {"rho": 0.5}, {"lr": 0.1, "momentum": 0.0, "weight_decay": 1e-3, "clip": 10.0}),
-    "NUCFL": ("nucfl", {}, SGD | {"lr": 0.001, "weight_decay": 1e-4}),
-    "FedGPS": ("fedgps", {}, SGD),
-    "FedGPS-CF": ("fedgps_cf", {}, SGD),
-}
+METHODS = methods("fedgps")
 
 
-def experiment(row: Row, seed: int) -> Experiment | None:
-    """The run behind a printed number, at the paper's scale; None if its method is not implemented."""
-    method, options, optimizer = METHODS[row["method"]]
-    if method not in REGISTRY:
-        return None
+def experiment(row: Row, seed: int) -> Experiment:
+    """The run behind a printed number, at the paper's scale."""
+    chosen = setting("fedgps", row["method"], row["dataset"])
     return Experiment(
         dataset=row["dataset"],
         model=row["model"],
+        partition="dirichlet_capped",
         min_samples=MIN_SAMPLES.get(int(row["clients"]), 10),
-        augment=AUGMENT.get(row["dataset"], "reflect_flip"),
-        method=method,
-        method_options=options,
+        method=chosen.method,
+        method_options=chosen.options,
         seed=seed,
         partition_seed=int(row["scenario"]) - 1,
-        **federation(row),
-        **COMMON,
-        **optimizer,
+        **(federation(row) | chosen.training),
     )
 
 
@@ -95,7 +68,7 @@ def table(name: str) -> Any:
     return by_seeds
 
 
-def setting(row: Row) -> str:
+def place(row: Row) -> str:
     return f"{TITLES[row['dataset']]} K={row['clients']:.0f} E={row['local_epochs']:.0f}"
 
 
@@ -107,20 +80,21 @@ SILO: Row = {
 }  # fmt: skip
 SCENARIOS = (1, 2, 3, 4, 5)
 PATH_ONLY = {"surrogate": "none", "lambda_1": 0, "lambda_2": 0}
+# Name -> method and the options in which it differs.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "FedAvg": ("fedavg", {}),
-    "path only": ("fedgps", PATH_ONLY),
-    "goal only": ("fedgps", {"lambda_g": 0}),
-    "FedGPS": ("fedgps", {}),
-    "FedGPS, preset paper": ("fedgps", {"preset": "paper"}),
+    "FedAvg": ("FedAvg", {}),
+    "path only": ("FedGPS", PATH_ONLY),
+    "goal only": ("FedGPS", {"lambda_g": 0}),
+    "FedGPS": ("FedGPS", {}),
+    "FedGPS, preset paper": ("FedGPS", {"preset": "paper"}),
 }
 RATES = (1, 2, 3, 4, 5)
 
 
-def variant(row: Row, seed: int) -> Experiment | None:
-    base = experiment({**row, "method": "FedAvg"}, seed)
+def variant(row: Row, seed: int) -> Experiment:
     method, options = VARIANTS[row["method"]]
-    return None if base is None else base.replace(method=method, method_options=options)
+    base = experiment({**row, "method": method}, seed)
+    return base.replace(method_options={**base.method_options, **options})
 
 
 def ablation_experiments(seeds: int) -> list[Experiment]:
@@ -204,7 +178,7 @@ TABLES = {
     ),
     "T6": TableSpec(
         "Best accuracy (%) without the model-sized download (FedGPS-CF)", "5.3", "ablation",
-        cells(lambda: rows("fedgps", "T6", ("test_accuracy",), METHODS), experiment, setting,
+        cells(lambda: rows("fedgps", "T6", ("test_accuracy",), METHODS), experiment, place,
               read={"test_accuracy": "best_accuracy"}),
     ),
 }  # fmt: skip

@@ -1,9 +1,9 @@
 """FedImpro: the settings of its tables and figures, and how they are read.
 
-Common to all: plain SGD without momentum, weight decay 1e-4, batches of 128, learning rates of Table 5, capped
-Dirichlet partition whose smallest client has as many samples as there are classes, averaging by number of samples. A
-run's seed is also the seed of its partition. Accuracy is the best over all rounds. SVHN and Fashion-MNIST are
-normalised here, which the authors' code does not do.
+Common to all: the hyperparameters of ``data/paper/hyperparameters.csv`` with the learning rates of Table 5, and the
+capped Dirichlet partition whose smallest client has as many samples as there are classes. A run's seed is also the seed
+of its partition. Accuracy is the best over all rounds. SVHN and Fashion-MNIST are normalised here, which the authors'
+code does not do.
 """
 
 from collections.abc import Iterable
@@ -15,58 +15,43 @@ from matplotlib.figure import Figure
 
 from paperlib import plots
 from paperlib.experiment import Experiment
-from paperlib.methods import REGISTRY
 from paperlib.papers.cells import Cell
 from paperlib.papers.gathering import Runs
 from paperlib.papers.grid import TITLES, Make, Row, cells, federation, parse, rows, runs_of, stacked
 from paperlib.papers.report import FigureSpec, TableSpec
 from paperlib.papers.scales import at_scale
+from paperlib.papers.settings import methods, setting
 from paperlib.papers.values import printed_table
 
-COMMON: dict[str, Any] = {
-    "partition": "dirichlet_capped", "batch_size": 128, "momentum": 0.0, "weight_decay": 1e-4, "weighting": "size",
-    "measure": ("weight_divergence",),
-}  # fmt: skip
-AUGMENT: dict[str, bool | str] = {"cifar10": True, "cifar100": "crop_flip_cutout"}
 CLASSES = {"cifar100": 100}
 IMAGE_SIZE = {"fmnist": 32}
 
-# Name in the paper -> method and its options there (authors' code).
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "FedAvg": ("fedavg", {}),
-    "FedProx": ("fedprox", {"mu": 0.1}),
-    "SCAFFOLD": ("scaffold", {"c_scale": "1/S"}),
-    "FedNova": ("fednova", {}),
-    "FedDyn": ("feddyn", {}),
-    "FedImpro": ("fedimpro", {}),
-}
+METHODS = methods("fedimpro")
 # ResNet-18: convolution after which the network is cut -> first stage above.
 CUTS = {"5": 2, "9": 3, "13": 4, "17": 5}
 
 
-def experiment(row: Row, seed: int) -> Experiment | None:
-    """The run behind a printed number, at the paper's scale; None if its method is not implemented."""
-    method, options = METHODS[row["method"]]
-    if method not in REGISTRY:
-        return None
-    options, setting = dict(options), parse(row["setting"])
-    if "split_layer" in setting:
-        options["cut"] = CUTS[setting["split_layer"]]
-    if setting.get("noise", "0.0") != "0.0":
-        options["noise"] = float(setting["noise"])
+def experiment(row: Row, seed: int) -> Experiment:
+    """The run behind a printed number, at the paper's scale."""
+    printed = {"lr": lr} if (lr := learning_rates().get(_place(row))) else {}
+    chosen, varied = setting("fedimpro", row["method"], row["dataset"], **printed), parse(row["setting"])
+    options = chosen.options
+    if "split_layer" in varied:
+        options["cut"] = CUTS[varied["split_layer"]]
+    if varied.get("noise", "0.0") != "0.0":
+        options["noise"] = float(varied["noise"])
     return Experiment(
         dataset=row["dataset"],
         model=row["model"],
-        lr=learning_rates().get(_place(row), 0.1),
+        partition="dirichlet_capped",
         min_samples=CLASSES.get(row["dataset"], 10),
-        augment=AUGMENT.get(row["dataset"], False),
         image_size=IMAGE_SIZE.get(row["dataset"]),
-        method=method,
+        method=chosen.method,
         method_options=options,
         seed=seed,
         partition_seed=seed,
-        **federation(row),
-        **COMMON,
+        measure=("weight_divergence",),
+        **(federation(row) | chosen.training),
     )
 
 
@@ -81,12 +66,12 @@ def _place(row: Row) -> tuple[Any, ...]:
     return (row["dataset"], float(row["alpha"]), int(row["local_epochs"]), int(row["clients"]), row["method"])
 
 
-def setting(row: Row) -> str:
+def place(row: Row) -> str:
     part = f"{row['sampled']:.0f}/{row['clients']:.0f}"
     return f"{TITLES[row['dataset']]} a={row['alpha']:g} E={row['local_epochs']:.0f} {part}"
 
 
-def table(name: str, column: Any = setting) -> Any:
+def table(name: str, column: Any = place) -> Any:
 
     def printed() -> list[dict[str, Any]]:
         return rows("fedimpro", name, ("test_accuracy",), METHODS, lambda r: r["scenario"] != "average")
@@ -95,7 +80,7 @@ def table(name: str, column: Any = setting) -> Any:
 
 
 def rounds_table() -> Any:
-    return cells(lambda: rows("fedimpro", "T2", ("rounds_to_target",), METHODS), experiment, setting, baseline="FedAvg")
+    return cells(lambda: rows("fedimpro", "T2", ("rounds_to_target",), METHODS), experiment, place, baseline="FedAvg")
 
 
 def cut(row: Row) -> str:
@@ -104,19 +89,17 @@ def cut(row: Row) -> str:
 
 # Our addition: networks without BatchNorm learn at a learning rate below Table 5's, and with constant w.
 BY_CUT: dict[str, tuple[str, dict[str, Any]]] = {
-    "FedAvg": ("fedavg", {}),
-    "FedImpro, cut after convolution 1": ("fedimpro", {"cut": 1}),
-    "FedImpro, cut after convolution 2": ("fedimpro", {"cut": 2}),
-    "FedImpro, cut before the classifier": ("fedimpro", {"cut": 3}),
+    "FedAvg": ("FedAvg", {}),
+    "FedImpro, cut after convolution 1": ("FedImpro", {"cut": 1, "schedule": "constant"}),
+    "FedImpro, cut after convolution 2": ("FedImpro", {"cut": 2, "schedule": "constant"}),
+    "FedImpro, cut before the classifier": ("FedImpro", {"cut": 3, "schedule": "constant"}),
 }
 
 
-def by_cut(row: Row, seed: int) -> Experiment | None:
-    base = experiment({**BASIC, **row, "method": "FedAvg"}, seed)
-    assert base is not None
+def by_cut(row: Row, seed: int) -> Experiment:
     method, options = BY_CUT[row["method"]]
-    options = options | {"schedule": "constant"} if options else {}
-    return base.replace(model="cnn", rounds=500, lr=0.03, method=method, method_options=options)
+    base = experiment({**BASIC, **row, "method": method}, seed)
+    return base.replace(model="cnn", rounds=500, lr=0.03, method_options={**base.method_options, **options})
 
 
 def cuts_of_the_cnn(seeds: int) -> list[Cell]:

@@ -219,10 +219,15 @@ def similarity(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame
 
 
 def border_experiments(seeds: int) -> list[Experiment]:
-    made = []
-    for base in _experiments([(BORDER, "GC-Fed"), (BORDER, "LocalGC")], seeds):
-        made += [base.replace(method_options={"border": share}) for share in LAMBDAS]
-    return made
+    return [
+        _with_border(e, share)
+        for e in _experiments([(BORDER, "GC-Fed"), (BORDER, "LocalGC")], seeds)
+        for share in LAMBDAS
+    ]
+
+
+def _with_border(e: Experiment, share: float) -> Experiment:
+    return e.replace(method_options={**e.method_options, "border": share})
 
 
 def border(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
@@ -230,10 +235,10 @@ def border(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
     data = []
     for method, label in (("GC-Fed", "Local GC below, Global GC above"), ("LocalGC", "Local GC below, nothing above")):
         for share in LAMBDAS:
-            for history in _runs(runs, scale, BORDER, method, seeds, method_options={"border": share}):
-                data.append(
-                    {"lambda": share, "variant": label, "accuracy": last_mean(history.test_accuracy.to_numpy())}
-                )
+            wanted = [at_scale(_with_border(e, share), scale) for e in _experiments([(BORDER, method)], seeds)]
+            for run in (runs[e] for e in wanted if e in runs):
+                accuracy = last_mean(run.history.test_accuracy.to_numpy())
+                data.append({"lambda": share, "variant": label, "accuracy": accuracy})
     table = pd.DataFrame(data, columns=["lambda", "variant", "accuracy"])
     with plots.style():
         figure, (ax,) = plots.panels(1, 1, (5, 3))

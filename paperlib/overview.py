@@ -1,0 +1,208 @@
+"""The registered methods side by side: where each is from, what it changes, keeps and sends, and which go together.
+
+Nothing of it is written down here. Sources and summaries are the docstrings of the methods, memory and traffic are
+counted in two rounds that are played, and combinations are those that `paperlib.methods.build` allows.
+"""
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from torch import Tensor
+
+from paperlib import papers
+from paperlib.federated.engines import why_not
+from paperlib.methods import REGISTRY, FedAvg, build, options_of
+from paperlib.metrics.communication import CLIENTS, Played, played
+
+# The cheapest network that every method accepts.
+MODEL, WIDTH = "mlp", 0.25
+# Authors and year where they are given, and the title up to its colon or question mark.
+CITATION = re.compile(r'(?:([^"]*? \d{4}), )?"([^":?]+\??)')
+NOTE = (
+    "P: parameters of the method's network; S: sampled clients. Memory, in P, is the state kept between rounds; up and "
+    "down, in P, are what a sampled client sends and receives after the first round. Fractions are statistics, "
+    "features or classifiers, counted with an MLP at a quarter of its width and ten classes; their share changes with "
+    "the network. What is drawn again from a seed is not kept."
+)
+
+
+NUMBERS = ("client memory", "server memory", "up", "down")  # the columns of `shown` that hold numbers
+
+
+@dataclass(frozen=True)
+class Card:
+    """One method in full.
+
+    what: its docstring. source: the paragraph of its module that cites the paper. options: name -> default. hooks:
+        those of FedAvg's that it overrides -> what such a hook is. refused: why it cannot be combined with some of the
+        other methods, one sentence each.
+    """
+
+    name: str
+    title: str
+    what: str
+    source: str
+    options: dict[str, Any]
+    hooks: dict[str, str]
+    refused: tuple[str, ...]
+
+    def text(self) -> str:
+        """The card as it is printed."""
+        parts = [f"{self.name}: {self.title}", self.what, self.source]
+        for heading, lines in (
+            ("options", [f"{name} = {default!r}" for name, default in self.options.items()]),
+            ("hooks it overrides", [f"{hook}: {what}" for hook, what in self.hooks.items()]),
+            ("cannot be combined", list(self.refused)),
+        ):
+            parts.append("\n  ".join([f"{heading}:", *(lines or ["none"])]))
+        return "\n\n".join(part for part in parts if part)
+
+
+def methods() -> pd.DataFrame:
+    """All registered methods, one row each, by name. Takes a few seconds: two rounds of each are played.
+
+    Columns: paper, changes (what is different from FedAvg); client_memory and server_memory, the persistent states
+    between rounds, and server_memory_per_client, what the server keeps for each sampled client on top, in units of P,
+    the number of the network's parameters; up and down, what one sampled client sends and receives per round after the
+    first, in models of P parameters; tables (those of `paperlib.papers` with runs of the method); one_by_one: why
+    several clients cannot be trained as one stack, or "". To three decimals; `NOTE` says how this is counted.
+    """
+    where = tables()
+    rows = {}
+    for name, method in REGISTRY.items():
+        seen = played(name, MODEL, width=WIDTH)
+        server, per_client = _server_memory(name, seen)
+        states = seen.progress.clients.values()
+        rows[name] = {
+            "paper": paper(method),
+            "changes": changes(method),
+            "client_memory": max((_models(state, seen) for state in states), default=0.0),
+            "server_memory": server,
+            "server_memory_per_client": per_client,
+            "up": round(seen.up[1] / (4 * seen.method.net.size), 3),
+            "down": round(seen.down[1] / (4 * seen.method.net.size), 3),
+            "tables": where.get(name, ""),
+            "one_by_one": why_not("vectorised", seen.method, "cpu").removeprefix(f"{name} "),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The table of `methods` as text, for people to read."""
+    kept = [
+        " + ".join(part for part in (_short(fixed), f"{_short(growing)} S" if growing else "") if part) or "0"
+        for fixed, growing in zip(table.server_memory, table.server_memory_per_client, strict=True)
+    ]
+    return pd.DataFrame(
+        {
+            "client memory": [_short(value) or "0" for value in table.client_memory],
+            "server memory": kept,
+            "up": table.up.map(_short),
+            "down": table.down.map(_short),
+            "as one stack": [reason and f"no: {reason}" or "yes" for reason in table.one_by_one],
+            "tables": table.tables,
+            "paper": table.paper,
+            "what it changes": table.changes,
+        },
+        index=table.index,
+    )
+
+
+def card(name: str) -> Card:
+    """One method in full. Raises ValueError for an unknown name."""
+    method = type(build(name))
+    others = [other for other in REGISTRY if other not in (name, "fedavg")]  # all of them contain FedAvg
+    pairs = [(name, other) for other in others] + [(other, name) for other in others]
+    sentences = [why for outer, base in pairs if (why := refusal(outer, base))]
+    # The same words in another order say the same.
+    refused = {frozenset(why.replace(":", "").split()): why for why in reversed(sentences)}
+    return Card(
+        name,
+        method.__name__,
+        inspect.cleandoc(method.__doc__ or ""),
+        _source(method),
+        options_of(method),
+        {hook: inspect.cleandoc(getattr(FedAvg, hook).__doc__ or "").splitlines()[0] for hook in overridden(method)},
+        tuple(reversed(refused.values())),
+    )
+
+
+def refusal(outer: str, base: str) -> str:
+    """Why the method ``outer`` cannot be wrapped around the method ``base``; empty if it can."""
+    try:
+        build(outer, {"base": base})
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def overridden(method: type[FedAvg]) -> list[str]:
+    """The hooks that a method changes, in the order in which FedAvg has them."""
+    hooks = [name for name, value in vars(FedAvg).items() if inspect.isfunction(value) and name[0] != "_"]
+    return [name for name in hooks if getattr(method, name) is not getattr(FedAvg, name)]
+
+
+def paper(method: type[FedAvg]) -> str:
+    """Authors, year and short title of the paper that a method is from; empty if its module cites none."""
+    found = CITATION.match(_source(method))
+    return "" if found is None else ", ".join(part for part in found.groups() if part)
+
+
+def changes(method: type[FedAvg]) -> str:
+    """What a method changes, in one line: the headline of its module, or its own where a module has several methods."""
+    registered = Counter(m.__module__ for m in set(REGISTRY.values()))
+    headline = _paragraphs(inspect.getmodule(method))[0]
+    name, _, text = headline.partition(": ")
+    its_own = method.__name__.lower() in re.sub(r"\W", "", name).lower()
+    if text and its_own and registered[method.__module__] == 1:
+        return text[0].upper() + text[1:]
+    return _paragraphs(method)[0]
+
+
+def tables() -> dict[str, str]:
+    """Method -> the tables with runs of it, by paper: "FedGPS T1 T16, GC-Fed T4"."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for key, specs in papers.TABLES.items():
+        for table, spec in specs.items():
+            runs = [e for cell in spec.cells(1) for e in cell.experiments]
+            bases = {e.method_options["base"] for e in runs if "base" in e.method_options}
+            for name in {e.method for e in runs} | bases:
+                found.setdefault(name, {}).setdefault(papers.TITLES[key], []).append(table)
+    return {name: ", ".join(f"{of} {' '.join(there)}" for of, there in by.items()) for name, by in found.items()}
+
+
+def _short(number: float) -> str:
+    """Two decimals where they are needed; empty for nothing, "<0.01" for less than that."""
+    if 0 < number < 0.01:
+        return "<0.01"
+    return f"{number:.2f}".rstrip("0").rstrip(".") if number else ""
+
+
+def _server_memory(name: str, seen: Played) -> tuple[float, float]:
+    """The server's state, and how much it grows with every sampled client, both in models."""
+    memory = _models(seen.progress.server, seen)
+    if not memory:
+        return 0.0, 0.0
+    more = played(name, MODEL, width=WIDTH, clients=CLIENTS + 1)
+    growth = _models(more.progress.server, more) - memory
+    return memory - CLIENTS * growth, growth
+
+
+def _models(state: Mapping[str, Tensor], seen: Played) -> float:
+    """Bytes in models of float32, to three decimals: single numbers are not worth a mention."""
+    return round(sum(t.numel() * t.element_size() for t in state.values()) / (4 * seen.method.net.size), 3)
+
+
+def _source(method: type[FedAvg]) -> str:
+    return " ".join(_paragraphs(inspect.getmodule(method))[1:])
+
+
+def _paragraphs(documented: object) -> list[str]:
+    """The paragraphs of a docstring, each on one line; at least one."""
+    text = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
+    return [" ".join(part.split()) for part in text.split("\n\n")]

@@ -1,0 +1,217 @@
+"""The hyperparameters of the papers' runs with their origin (``data/paper/hyperparameters.csv``), and overriding them.
+
+A row of the file holds for a method of a paper, or for ``all`` of them, and where it names a data set only there.
+``kind`` says where its value goes: "option" is an option of the method that the runs state, "default" one that they
+leave at the method's own default, which must be this value, "training" a field of the Experiment. Values are JSON. A
+method without a hyperparameter of its own has a row of no kind. ``origin``: the paper; the code of its authors; public
+code of others; the default of the method's source, paper or code; or ours.
+"""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from paperlib.experiment import Experiment
+from paperlib.methods import REGISTRY, build, options_of
+from paperlib.papers.values import TITLES
+from paperlib.paths import PAPER_VALUES
+
+FILE = PAPER_VALUES / "hyperparameters.csv"
+KINDS = ("option", "default", "training", "")
+ORIGINS = ("paper", "authors' code", "public code", "source default", "ours", "")
+# The fields of an Experiment that are hyperparameters; the others make the setting of a table, or its scale.
+TRAINING = (
+    "lr", "lr_decay", "momentum", "weight_decay", "batch_size", "local_epochs", "clip", "augment", "last_batch",
+    "momentum_buffer", "weighting",
+)  # fmt: skip
+Overrides = Mapping[str, Mapping[str, Any]]  # name in the paper, or "all" -> hyperparameter -> value
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the file; ``registry`` is the method's name in `paperlib.methods.REGISTRY`."""
+
+    paper: str
+    method: str
+    registry: str
+    dataset: str
+    kind: str
+    name: str
+    value: Any
+    origin: str
+    where: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a paper runs a method: its name in the registry, its options, and fields of the Experiment."""
+
+    method: str
+    options: dict[str, Any]
+    training: dict[str, Any]
+
+
+class HyperparameterTable(pd.DataFrame):
+    """One row per hyperparameter; in a notebook it shows all of them."""
+
+    @property
+    def _constructor(self) -> Any:
+        return pd.DataFrame
+
+    def _repr_html_(self) -> str:
+        with pd.option_context("display.max_colwidth", None):
+            return self.to_html(index=False, border=0, justify="left")
+
+    def __repr__(self) -> str:
+        return self.to_string(index=False)
+
+
+def hyperparameters(paper: str) -> HyperparameterTable:
+    """What the runs of a paper are made with, and why: the first to look at before a comparison is trusted.
+
+    Columns: method ("all": of every method), dataset ("" is any), kind, hyperparameter, value, origin, where, note; see
+    this module for kind and origin. Raises ValueError for an unknown paper.
+    """
+    shown = [
+        (row.method, row.dataset, row.kind, row.name, "" if row.kind == "" else _text(row.value), row.origin, row.where,
+         row.note)
+        for row in rows(paper)
+    ]  # fmt: skip
+    columns = ["method", "dataset", "kind", "hyperparameter", "value", "origin", "where", "note"]
+    return HyperparameterTable(shown, columns=columns)
+
+
+def methods(paper: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Name in the paper -> name in the registry, and the options that its runs state."""
+    names = dict.fromkeys(row.method for row in rows(paper) if row.method != "all")
+    chosen = {name: _stated(paper, name, "") for name in names}
+    return {name: (setting.method, setting.options) for name, setting in chosen.items()}
+
+
+def setting(paper: str, method: str, dataset: str, **printed: Any) -> Setting:
+    """How the paper runs a method on a data set, with the overrides that are in force.
+
+    printed: training fields that the paper prints for this very cell, which go before those of the file.
+    """
+    stated, overrides = _stated(paper, method, dataset), _overrides.get() or {}
+    options, training = dict(stated.options), stated.training | printed | dict(overrides.get("all", {}))
+    own = options_of(REGISTRY[stated.method])
+    for name, value in overrides.get(method, {}).items():
+        (options if name in own else training)[name] = value
+    return Setting(stated.method, options, training)
+
+
+@contextmanager
+def overriding(paper: str, overrides: Overrides | None) -> Iterator[None]:
+    """While it lasts, `setting` answers with some hyperparameters of a paper replaced.
+
+    A method's own option goes before a training field of the same name; what a table or figure varies itself stays as
+    it varies it. Raises ValueError, in one sentence, for a method or hyperparameter that the paper does not have here.
+    """
+    check(paper, overrides)
+    token = _overrides.set(overrides)
+    try:
+        yield
+    finally:
+        _overrides.reset(token)
+
+
+_overrides: ContextVar[Overrides | None] = ContextVar("overrides", default=None)
+
+
+def check(paper: str, overrides: Overrides | None) -> None:
+    """Raise ValueError for overrides that name what there is not, or have values of a wrong kind."""
+    if not isinstance(overrides, Mapping | None):
+        raise ValueError(f'overrides is {overrides!r}, but must map methods to values, as {{"FedProx": {{"mu": 0.1}}}}')
+    known = methods(paper)
+    for method, values in (overrides or {}).items():
+        if method != "all" and method not in known:
+            names = ", ".join(repr(name) if "," in name else name for name in ("all", *known))
+            raise ValueError(f"overrides name {method!r}, which {TITLES[paper]} does not have here; there are {names}")
+        if not isinstance(values, Mapping):
+            raise ValueError(f"overrides of {method} are {values!r}, but must map hyperparameters to values")
+        registry, options = known.get(method, ("fedavg", {}))
+        own = options_of(REGISTRY[registry])
+        for name in values:
+            if name not in own and name not in TRAINING:
+                there = ", ".join((*own, *TRAINING))
+                raise ValueError(f"overrides of {method} name {name!r}, which is no hyperparameter of it: {there}")
+        given = {name: value for name, value in values.items() if name in own}
+        try:
+            build(registry, options | given)
+            Experiment(**{name: value for name, value in values.items() if name not in own})
+        except ValueError as error:
+            raise ValueError(f"overrides of {method}: {error}") from None
+
+
+def described(overrides: Overrides) -> str:
+    """``FedProx: mu = 0.01; all: lr = 0.1, clip = None``."""
+    parts = [
+        f"{method}: {', '.join(f'{name} = {_text(value)}' for name, value in values.items())}"
+        for method, values in overrides.items()
+        if values
+    ]
+    return "; ".join(parts)
+
+
+@cache
+def rows(paper: str) -> tuple[Row, ...]:
+    """The lines of the file that belong to a paper. Raises ValueError for an unknown paper."""
+    if paper not in TITLES:
+        raise ValueError(f"unknown paper {paper!r}; the papers are {', '.join(TITLES)}")
+    return tuple(row for row in read(FILE) if row.paper == paper)
+
+
+def read(file: Path) -> list[Row]:
+    """All lines of such a file, checked. Raises ValueError, in one sentence, for the first that cannot be."""
+    found = []
+    with file.open(newline="", encoding="utf-8") as lines:
+        for number, line in enumerate(csv.DictReader(lines), start=2):
+            try:
+                value = json.loads(line.pop("value") or "null")
+                found.append(Row(**line, value=value))
+                _check(found[-1])
+            except ValueError as error:
+                raise ValueError(f"{file.name}, line {number}: {error}") from None
+    return found
+
+
+def _check(row: Row) -> None:
+    for name, value, choices in (
+        ("paper", row.paper, TITLES), ("kind", row.kind, KINDS), ("origin", row.origin, ORIGINS),
+    ):  # fmt: skip
+        if value not in choices:
+            raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(filter(None, choices))}")
+    method = row.registry or "fedavg"
+    if row.kind == "training":
+        if row.name not in TRAINING:
+            raise ValueError(f"training has no hyperparameter {row.name!r}; there are {', '.join(TRAINING)}")
+        Experiment(**{row.name: row.value})
+    elif row.kind == "default":
+        default = getattr(build(method), row.name, "none at all")
+        if default != row.value or isinstance(default, bool) != isinstance(row.value, bool):
+            raise ValueError(f"{row.name} of {method} is {row.value!r}, but its default is {default!r}")
+    else:
+        build(method, {row.name: row.value} if row.kind else {})
+
+
+def _stated(paper: str, method: str, dataset: str) -> Setting:
+    """What the file says, from what holds for all methods and data sets to what holds for these."""
+    found = [row for row in rows(paper) if row.method in ("all", method) and row.dataset in ("", dataset)]
+    found.sort(key=lambda row: (row.method != "all", row.dataset != ""))
+    options = {row.name: row.value for row in found if row.kind == "option"}
+    training = {row.name: row.value for row in found if row.kind == "training"}
+    return Setting(found[-1].registry, options, training)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
