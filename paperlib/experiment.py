@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from paperlib import methods
+from paperlib import methods, oneshot
 from paperlib.data.batches import AUGMENTATIONS
 from paperlib.data.datasets import DATASETS, available
 from paperlib.data.partitions import PARTITIONS
@@ -37,7 +37,11 @@ class Experiment:
         a client's buffer starts empty every round ("reset"), or where its last round left it ("keep").
     clip: largest norm of a local gradient; None does not clip.
     weighting: clients' updates are averaged with equal weight ("uniform") or by number of samples ("size").
-    method, method_options: see `paperlib.methods.REGISTRY`; the option "base" wraps a method around another.
+    method, method_options: see `paperlib.methods.REGISTRY`; the option "base" wraps a method around another. Or a
+        one-shot method of `paperlib.oneshot.REGISTRY`: all clients train for local_epochs and upload once, the rest
+        happens on the server; rounds repeats this, from the server's model. One-shot FedAvg is "fedavg" with one round.
+    client_models: of a one-shot run, every client's architecture; empty: all have the server's, ``model``.
+    pixels: images are scaled to mean 0 and standard deviation 1 per channel ("standard"), or stay in [0, 1] ("unit").
     seed: everything random but the partition. eval_every: rounds between evaluations on the test set.
     precision: "float32"; "tf32", which differs on a GPU only: products of matrices from rounded factors; "bfloat16":
         networks compute in bfloat16 (torch's autocast), while parameters and updates stay float32.
@@ -78,12 +82,14 @@ class Experiment:
     momentum_buffer: str = "reset"
     measure: tuple[str, ...] = ()
     precision: str = "float32"
+    client_models: tuple[str, ...] = ()
+    pixels: str = "standard"
 
     def __post_init__(self) -> None:
         if not isinstance(self.method_options, Mapping):
             raise ValueError(f"method_options is {self.method_options!r}, but must map option names to values")
         object.__setattr__(self, "method_options", dict(self.method_options))
-        for name in ("dataset", "model", "partition", "last_batch", "weighting", "method", "precision"):
+        for name in ("dataset", "model", "partition", "last_batch", "weighting", "method", "precision", "pixels"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but must be a name")
         if not isinstance(self.augment, bool | str):
@@ -92,10 +98,11 @@ class Experiment:
             _one_of("augment", self.augment, AUGMENTATIONS)
             # one description for one run
             object.__setattr__(self, "augment", {"none": False, "crop_flip": True}.get(self.augment, self.augment))
-        names = self.measure if isinstance(self.measure, list | tuple) else (None,)
-        if not all(isinstance(name, str) for name in names):
-            raise ValueError(f"measure is {self.measure!r}, but must be a sequence of names")
-        object.__setattr__(self, "measure", tuple(self.measure))
+        for field_name in ("measure", "client_models"):
+            value = getattr(self, field_name)
+            if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+                raise ValueError(f"{field_name} is {value!r}, but must be a sequence of names")
+            object.__setattr__(self, field_name, tuple(value))
         for name in self.measure:
             _one_of("measure", name, MEASURES)
         if not available(self.dataset):  # a set of the user's own is known by its file
@@ -105,6 +112,8 @@ class Experiment:
         _one_of("last_batch", self.last_batch, ("keep", "pad"))
         _one_of("weighting", self.weighting, ("uniform", "size"))
         _one_of("precision", self.precision, ("float32", "tf32", "bfloat16"))
+        _one_of("pixels", self.pixels, ("standard", "unit"))
+        _one_of("method", self.method, [*methods.REGISTRY, *oneshot.REGISTRY])
         _one_of("momentum_buffer", self.momentum_buffer, ("reset", "keep"))
         for name in ("clients", "sampled", "rounds", "local_epochs", "batch_size", "eval_every"):
             _whole(name, getattr(self, name), 1)
@@ -135,9 +144,37 @@ class Experiment:
             _number("alpha", self.alpha, above=0)
         elif PARTITIONS[self.partition].needs_alpha:
             raise ValueError(f"alpha is None, but the partition {self.partition} needs one")
+        if self.one_shot:
+            return self._check_one_shot()
+        if self.client_models:
+            raise ValueError(f"client_models is for one-shot methods, and {self.method} is not one of them")
         method = methods.build(self.method, self.method_options)
         if "surrogate_divergence" in self.measure and getattr(method, "surrogate", None) != "gaussian":
             raise ValueError("measure surrogate_divergence needs FedGPS with surrogate gaussian")
+
+    def _check_one_shot(self) -> None:
+        method = oneshot.build(self.method, self.method_options)
+        if self.sampled != self.clients:
+            raise ValueError(f"sampled is {self.sampled}, but in a one-shot run all {self.clients} clients take part")
+        if self.measure:
+            raise ValueError(f"measure is {self.measure!r}, which a one-shot run does not know")
+        for name in self.client_models:
+            _one_of("client model", name, MODELS)
+        if self.client_models and len(self.client_models) != self.clients:
+            raise ValueError(f"client_models names {len(self.client_models)} networks for {self.clients} clients")
+        if self.client_models and (self.rounds > 1 or method.one_architecture):
+            needed = self.method if method.one_architecture else "a run of several rounds"
+            raise ValueError(f"client_models must be empty: {needed} needs clients with the server's architecture")
+
+    @property
+    def one_shot(self) -> bool:
+        """Whether the clients train once per round to upload once, and the server does the rest."""
+        return self.method in oneshot.REGISTRY
+
+    @property
+    def rows(self) -> int:
+        """Rows of the history of a run that does not fail: rounds, or epochs on the server of a one-shot method."""
+        return self.rounds * (oneshot.build(self.method, self.method_options).epochs if self.one_shot else 1)
 
     @property
     def keeps_models(self) -> bool:

@@ -20,6 +20,8 @@ from paperlib.federated.engines import ENGINES, choose, why_not
 from paperlib.federated.simulator import Progress, Row, dataset_of, prepare, simulate, simulate_together, unfinished
 from paperlib.federated.workers import arithmetic, worker_pool
 from paperlib.methods import FedAvg
+from paperlib.oneshot import OneShot
+from paperlib.oneshot import driver as one_shot
 from paperlib.paths import runs
 from paperlib.store import Run, Store, evaluated
 from paperlib.version import version
@@ -59,17 +61,24 @@ def run(
     e = experiment
     data = dataset_of(e, on)
     threads = (workers or os.cpu_count() or 1) if on == "cpu" else 1
+    method: FedAvg | OneShot
     with worker_pool(threads) as pool, arithmetic(e.precision), shelf.lock(e):
         if resume and (run := shelf.finished(e)) is not None:  # another process was faster
             return run
-        method, progress = prepare(e, data)
-        chosen = choose(engine, method, on)
+        if e.one_shot:
+            server, progress, clients = one_shot.prepare(e, data, shelf.path)
+            method, chosen = server, choose(engine, clients.methods[0], on)
+            playing = one_shot.simulate(server, progress, clients, pool, chosen)
+        else:
+            method, progress = prepare(e, data)
+            chosen = choose(engine, method, on)
+            playing = simulate(method, progress, pool, chosen)
         if chosen.reason and engine != "auto":
             warnings.warn(f"{e} is played by the engine sequential, {chosen.reason}", stacklevel=2)
         if not resume:
             shelf.begin(e)
         rows = shelf.resume(e, progress, data.fingerprint)
-        for row in simulate(method, progress, pool, chosen):
+        for row in playing:
             rows.append(row)
             shelf.save_round(e, row, progress, data.fingerprint)
             if on_round:
@@ -94,6 +103,8 @@ def run_together(
     on = target(device, "vectorised")
     shelf = Store(runs() if store is None else store)
     e = experiments[0]
+    if e.one_shot:
+        raise NotStackable(f"{e} and others cannot run together: {e.method} is a one-shot method")
     for other in experiments:
         if alike(other) != alike(e):
             raise ValueError(f"{other} and {e} differ in more than seed and partition; they cannot run together")
@@ -156,7 +167,7 @@ def run_many(
     # The largest first, so that no long run is left alone at the end.
     missing.sort(key=_samples, reverse=True)
     done = {e: shelf.rounds_done(e) for e in missing}
-    total = sum(e.rounds for e in missing)
+    total = sum(e.rows for e in missing)
     with tqdm(total=total, initial=sum(done.values()), unit="round", disable=not progress or not missing) as bar:
         bar.set_description(f"{len(missing)} runs")
         if jobs == 1 or len(missing) < 2:
@@ -168,7 +179,7 @@ def run_many(
                     run(e, store=shelf.path, device=device, on_round=lambda row: bar.update())
         else:
             for pending in _side_by_side(missing, jobs, shelf, device):
-                now = {e: shelf.rounds_done(e) if e in pending else e.rounds for e in missing}
+                now = {e: shelf.rounds_done(e) if e in pending else e.rows for e in missing}
                 bar.update(sum(now.values()) - sum(done.values()))
                 done = now
     return [run(e, store=shelf.path, device=device) for e in experiments]
@@ -216,14 +227,16 @@ def _run_quietly(experiment: Experiment, store: Path, device: str, workers: int)
         run(experiment, store=store, device=device, workers=workers)
 
 
-def _finish(shelf: Store, method: FedAvg, progress: Progress, rows: list[Row], machine: dict[str, Any]) -> Run:
+def _finish(
+    shelf: Store, method: FedAvg | OneShot, progress: Progress, rows: list[Row], machine: dict[str, Any]
+) -> Run:
     """Store a run that has come to its end."""
     e, data = method.context.experiment, method.context.data
     summary = _summary(e, method, progress, rows) | machine | {"dataset_source": data.source}
     return shelf.finish(e, summary, method.finish(progress.theta, progress.server), progress.buffers)
 
 
-def _summary(experiment: Experiment, method: FedAvg, progress: Progress, rows: list[Row]) -> dict[str, Any]:
+def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progress, rows: list[Row]) -> dict[str, Any]:
     accuracy = evaluated(rows).test_accuracy.dropna()
     failed = not progress.finite
     return {

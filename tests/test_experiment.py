@@ -133,7 +133,7 @@ def test_defaults_never_change():
         "method_options": {}, "seed": 0, "partition_seed": 0, "min_samples": 1, "sample_share": 1.0,
         "train_size": None, "test_size": None, "image_size": None, "eval_every": 1,
         "lr_decay": 1.0, "clip": None, "momentum_buffer": "reset", "measure": (),
-        "precision": "float32",
+        "precision": "float32", "client_models": (), "pixels": "standard",
     }  # fmt: skip
 
 
@@ -169,7 +169,10 @@ OTHER = {
 def test_every_field_changes_the_digest():
     base = Experiment(method="local_gc")
     digests = {base.replace(**{name: value}).digest for name, value in OTHER.items()}
-    assert len(digests | {base.digest}) == len(dataclasses.fields(Experiment)) + 1
+    assert set(OTHER) == {f.name for f in dataclasses.fields(Experiment)} - {"client_models"}
+    assert len(digests | {base.digest}) == len(OTHER) + 1
+    one_shot = Experiment(method="dense", clients=1, sampled=1)
+    assert one_shot.replace(client_models=("lenet",)).digest != one_shot.digest
 
 
 # -- its other forms

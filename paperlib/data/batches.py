@@ -163,11 +163,18 @@ def normalise(images: Tensor, data: PixelScale) -> Tensor:
     scale = tuple(1 / (255 * std) for std in data.std)
     shift = tuple(-mean / std for mean, std in zip(data.mean, data.std, strict=True))
     x = images.to(torch.float32, memory_format=torch.channels_last)
-    return x.mul_(_per_channel(scale, x.device)).add_(_per_channel(shift, x.device))
+    return x.mul_(per_channel(scale, x.device)).add_(per_channel(shift, x.device))
+
+
+def standardise(images: Tensor, data: PixelScale) -> Tensor:
+    """Float images [B, C, H, W] in [0, 1], of which there may be a gradient -> (image - mean) / std."""
+    mean, std = (per_channel(values, images.device).to(images.dtype) for values in (data.mean, data.std))
+    return (images - mean) / std
 
 
 @functools.lru_cache(maxsize=32)  # a copy to a GPU could not be recorded, and would be made for every batch
-def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
+def per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """One constant per channel, float32 [1, C, 1, 1]."""
     return torch.from_numpy(np.array(values, dtype=np.float32)).to(device).view(1, -1, 1, 1)
 
 

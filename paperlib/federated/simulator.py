@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from paperlib import networks
 from paperlib.data.datasets import Dataset, load
-from paperlib.data.partitions import partition
+from paperlib.data.partitions import Partition, partition
 from paperlib.experiment import Experiment
 from paperlib.federated.clients import ClientStates
 from paperlib.federated.context import Context
@@ -50,13 +50,16 @@ class Progress:
 def dataset_of(experiment: Experiment, device: str = "cpu") -> Dataset:
     """The data set of an experiment. Raises ValueError for one that is not at hand."""
     e = experiment
-    return load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=device)
+    data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=device)
+    if e.pixels == "unit":
+        data = replace(data, mean=(0.0,) * data.shape[0], std=(1.0,) * data.shape[0])
+    return data
 
 
-def prepare(experiment: Experiment, data: Dataset, dtype: torch.dtype = torch.float32) -> tuple[FedAvg, Progress]:
-    """The method bound to its run, and the state before round 1."""
+def parts_of(experiment: Experiment, data: Dataset) -> Partition:
+    """The samples of every client of an experiment."""
     e = experiment
-    parts = partition(
+    return partition(
         data.train_labels,
         e.partition,
         clients=e.clients,
@@ -65,6 +68,11 @@ def prepare(experiment: Experiment, data: Dataset, dtype: torch.dtype = torch.fl
         min_samples=e.min_samples,
         writers=data.writers,
     )
+
+
+def prepare(experiment: Experiment, data: Dataset, dtype: torch.dtype = torch.float32) -> tuple[FedAvg, Progress]:
+    """The method bound to its run, and the state before round 1."""
+    e, parts = experiment, parts_of(experiment, data)
     method = build(e.method, e.method_options)
     net = networks.build(e.model, data.shape, method.outputs(data.num_classes), e.width)
     net.bfloat16 = e.precision == "bfloat16"
@@ -122,21 +130,22 @@ def unfinished(method: FedAvg, progress: Progress) -> bool:
     return progress.round < method.context.experiment.rounds and progress.finite
 
 
-def _evaluated_now(method: FedAvg, round: int) -> bool:
-    e = method.context.experiment
+def evaluated_now(experiment: Experiment, round: int) -> bool:
+    """Whether there is an evaluation after a round."""
+    e = experiment
     return round % e.eval_every == 0 or round == e.rounds
 
 
 def _measures_now(method: FedAvg, progress: Progress) -> bool:
     """Whether the local models of the next round are needed after it."""
-    return bool(method.context.experiment.measure) and _evaluated_now(method, progress.round + 1)
+    return bool(method.context.experiment.measure) and evaluated_now(method.context.experiment, progress.round + 1)
 
 
 def _measured(
     method: FedAvg, progress: Progress, row: Row, local_models: list[LocalModel] | None, pool: Executor
 ) -> Row:
     """The row of the round just played, with what is measured after it."""
-    if not progress.finite or not _evaluated_now(method, progress.round):
+    if not progress.finite or not evaluated_now(method.context.experiment, progress.round):
         return row
     context = method.context
     with part("evaluation"):

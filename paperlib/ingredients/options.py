@@ -20,12 +20,17 @@ def option(default: Any, *, choices: tuple[Any, ...] = (), **limits: float) -> A
     return field(default=default, metadata={"choices": choices, "limits": limits})
 
 
-def check_options(method: "FedAvg") -> None:
-    """Raise ValueError for an option of a method whose value is not what `option` says."""
+def check_options(method: Any) -> None:
+    """Raise ValueError for an option of a method whose value is not what `option` says.
+
+    A subclass may give an option another default; what is allowed stays what its base says.
+    """
     for f in fields(method):
-        if not f.metadata or (value := getattr(method, f.name)) is None:
+        said = (vars(kind).get("__dataclass_fields__", {}).get(f.name) for kind in type(method).__mro__)
+        metadata = next((field.metadata for field in said if field is not None and field.metadata), None)
+        if metadata is None or (value := getattr(method, f.name)) is None:
             continue
-        choices, limits = f.metadata["choices"], f.metadata["limits"]
+        choices, limits = metadata["choices"], metadata["limits"]
         if limits and not isinstance(value, str):
             fits = all(LIMITS[name](value, bound) for name, bound in limits.items())
         else:
@@ -48,7 +53,7 @@ def options_of(method: type["FedAvg"]) -> dict[str, Any]:
     return {f.name: f.default for f in fields(method) if f.init}
 
 
-def check_kinds(name: str, method: type["FedAvg"], options: Mapping[str, Any]) -> None:
+def check_kinds(name: str, method: type[Any], options: Mapping[str, Any]) -> None:
     """Raise ValueError for an option that the method ``name`` does not have, or a value of another kind than declared.
 
     A whole number is also a float.

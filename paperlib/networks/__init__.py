@@ -5,9 +5,11 @@ from collections.abc import Callable
 import torch
 
 from paperlib.networks.cnn import cnn, fedacd_cnn
+from paperlib.networks.googlenet import googlenet
 from paperlib.networks.mlp import mlp
 from paperlib.networks.network import Network, ParameterTensor
 from paperlib.networks.resnet import fedacd_resnet18, resnet18, resnet18_gn, resnet50
+from paperlib.networks.small_cnns import cnn2, cnn3, cnn3_narrow, cnn3_plain, lenet
 from paperlib.networks.vgg import vgg9, vgg11
 from paperlib.networks.vit import vit
 
@@ -22,6 +24,12 @@ MODELS: dict[str, Callable[..., Network]] = {
     "vit": vit,
     "fedacd_cnn": fedacd_cnn,
     "fedacd_resnet18": fedacd_resnet18,
+    "cnn2": cnn2,
+    "cnn3": cnn3,
+    "cnn3_plain": cnn3_plain,
+    "cnn3_narrow": cnn3_narrow,
+    "lenet": lenet,
+    "googlenet": googlenet,
 }
 
 __all__ = ["MODELS", "Network", "ParameterTensor", "build"]

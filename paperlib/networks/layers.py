@@ -1,11 +1,35 @@
 """Layers and initialisations that several architectures share."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 from torch.nn import init
 from torch.nn.functional import batch_norm, linear, normalize, unfold
 
 from paperlib.networks.stacking import is_stacked
+
+
+class _Watch(threading.local):
+    seen: list[tuple[Tensor, Tensor, Tensor]] | None = None
+
+
+_watch = _Watch()
+
+
+@contextmanager
+def watched_batch_norm() -> Iterator[list[tuple[Tensor, Tensor, Tensor]]]:
+    """Collects (input [B, channels, height, width], running mean, running variance) of every `BatchNorm` called inside.
+
+    In order, for the calling thread.
+    """
+    _watch.seen = []
+    try:
+        yield _watch.seen
+    finally:
+        _watch.seen = None
 
 
 class BatchNorm(nn.BatchNorm2d):
@@ -22,6 +46,8 @@ class BatchNorm(nn.BatchNorm2d):
     def forward(self, x: Tensor) -> Tensor:
         """[B, channels, height, width] -> the same shape."""
         train = self.training and x[:, 0].numel() > 1
+        if _watch.seen is not None:
+            _watch.seen.append((x, self.running_mean, self.running_var))
         # Copies, because under vmap torch silently loses the update in place of statistics that are slices of a vector,
         # and because a later pass must not change what the backward of this one reads.
         mean, var = self.running_mean.clone(), self.running_var.clone()
@@ -124,7 +150,10 @@ def orthonormal(name: str, tensor: Tensor, module: nn.Module, generator: torch.G
 
 
 def torch_default(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
-    """Weight and bias of a convolution or linear layer as torch starts them: uniform over +-1/sqrt(fan-in)."""
+    """As torch starts them: weight and bias of a layer uniform over +-1/sqrt(fan-in), norms the identity."""
+    if isinstance(module, nn.BatchNorm2d):
+        init.constant_(tensor, 1.0 if name == "weight" else 0.0)
+        return
     bound = module.weight[0].numel() ** -0.5  # type: ignore[operator, index]
     init.uniform_(tensor, -bound, bound, generator=generator)
 

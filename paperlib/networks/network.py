@@ -33,7 +33,8 @@ class ParameterTensor:
 class Network:
     """An architecture of named stages, evaluated at a flat parameter vector.
 
-    stages: name -> module, applied one after the other; the last one is called ``classifier`` and gives logits [B, C].
+    stages: name -> module, applied one after the other; in all but a generator the last one is called ``classifier``
+        and gives logits [B, C].
     initialise: fills one parameter tensor in place: (tensor name in its module, tensor, module, generator).
 
     ``net(theta, x)`` runs all stages, ``net(theta, x, start=, stop=)`` a slice of them, so that features, classifier
@@ -111,6 +112,12 @@ class Network:
         """d, the length of the classifier's input."""
         first = next(t for t in self.tensors if t.stage == len(self.stages) - 1 and len(t.shape) > 1)
         return first.shape[1]
+
+    @property
+    def outputs(self) -> int:
+        """C, the length of the output."""
+        last = next(t for t in reversed(self.tensors) if len(t.shape) > 1)
+        return last.shape[0]
 
     def index(self, stage: int | str) -> int:
         """Position of a stage given by name or position; raises ValueError for one that is not there."""

@@ -26,6 +26,13 @@ from paperlib.networks import build
         ("fedacd_resnet18", (3, 64, 64), "classifier", 512),
         ("vit", (3, 32, 32), "block4", 65 * 192),
         ("vit", (3, 32, 32), "classifier", 192),
+        ("cnn2", (1, 28, 28), "classifier", 1_568),
+        ("cnn3", (3, 32, 32), "classifier", 2_048),
+        ("cnn3_narrow", (3, 32, 32), "fc1", 1_024),
+        ("lenet", (3, 32, 32), "fc1", 400),
+        ("googlenet", (3, 32, 32), "stage4", 480 * 1024),
+        ("googlenet", (3, 32, 32), "stage5", 832 * 256),
+        ("googlenet", (3, 32, 32), "classifier", 1_024),
     ],
 )
 def test_features_at_a_cut_are_as_long_as_the_papers_say(model, shape, cut, length):
@@ -37,7 +44,9 @@ def test_features_at_a_cut_are_as_long_as_the_papers_say(model, shape, cut, leng
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)])
 @pytest.mark.parametrize(
-    "model", ["resnet18", "resnet18_gn", "resnet50", "fedacd_resnet18", "vgg9", "fedacd_cnn", "vit"]
+    "model",
+    ["resnet18", "resnet18_gn", "resnet50", "fedacd_resnet18", "vgg9", "fedacd_cnn", "vit"]
+    + ["cnn2", "cnn3", "cnn3_plain", "cnn3_narrow", "lenet", "googlenet"],
 )
 def test_every_tensor_takes_part_in_the_loss_at_every_image_size(model, shape):
     net = build(model, shape, 10, width=1 / 8)
@@ -63,6 +72,11 @@ def test_vit_tells_the_places_of_patches_apart():
     [
         ("vgg9", (1, 7, 8), 1, "vgg9 takes images of at least 8x8 pixels, not 7x8"),
         ("fedacd_cnn", (1, 8, 8), 1, "fedacd_cnn takes images of at least 16x16 pixels, not 8x8"),
+        ("cnn2", (1, 3, 8), 1, "cnn2 takes images of at least 4x4 pixels, not 3x8"),
+        ("cnn3", (1, 17, 28), 1, "cnn3 takes images of at least 18x18 pixels, not 17x28"),
+        ("cnn3_plain", (1, 8, 8), 1, "cnn3_plain takes images of at least 18x18 pixels, not 8x8"),
+        ("cnn3_narrow", (1, 8, 8), 1, "cnn3_narrow takes images of at least 18x18 pixels, not 8x8"),
+        ("lenet", (1, 15, 15), 1, "lenet takes images of at least 16x16 pixels, not 15x15"),
         ("vit", (1, 30, 32), 1, "vit takes images whose sides are multiples of 4 pixels, not 30x32"),
         ("fedacd_resnet18", (3, 64, 64), 0.3, "19 channels do not divide into 2 groups of GroupNorm; choose a width"),
         ("resnet18_gn", (3, 32, 32), 0.7, "45 channels do not divide into 32 groups of GroupNorm; choose a width"),
@@ -73,3 +87,13 @@ def test_vit_tells_the_places_of_patches_apart():
 def test_impossible_sizes_are_refused_in_one_sentence(model, shape, width, sentence):
     with pytest.raises(ValueError, match=sentence):
         build(model, shape, 10, width)
+
+
+@pytest.mark.parametrize(("model", "side"), [("cnn2", 4), ("cnn3", 18), ("cnn3_narrow", 18), ("lenet", 16)])
+def test_the_smallest_image_that_is_accepted_leaves_one_position(model, side):
+    net = build(model, (1, side, side + 1), 10)
+    last = "classifier" if model in ("cnn2", "cnn3") else "fc1"
+    features = net(
+        net.initial(torch_rng(0, "theta")), torch.zeros(2, 1, side, side + 1), stop=last, buffers=net.initial_buffers()
+    )
+    assert features.flatten(1).shape == (2, {"cnn2": 32, "cnn3": 128, "cnn3_narrow": 64, "lenet": 16}[model])

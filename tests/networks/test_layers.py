@@ -146,11 +146,12 @@ def test_one_sample_of_32x32_pixels_is_as_in_the_plain_resnet18(reference_resnet
     agree(net, plain, draw(1, 3, 32, 32).double(), torch.tensor([3]), train=True)
 
 
-@pytest.mark.parametrize("model", ["resnet18", "resnet50", "vgg9", "vit"])
+@pytest.mark.parametrize("model", ["resnet18", "resnet50", "vgg9", "vit", "cnn3", "lenet", "googlenet"])
 def test_clients_side_by_side_under_vmap_have_the_gradients_and_statistics_of_one_by_one(model):
-    net = build(model, (3, 16, 16), 10, width=1 / 16)
+    size = 18 if model == "cnn3" else 16
+    net = build(model, (3, size, size), 10, width=1 / 2 if model == "lenet" else 1 / 16)
     thetas = torch.stack([net.initial(torch_rng(0, "theta", client)) for client in range(3)]).double()
-    x, y = draw(3, 4, 3, 16, 16).double(), torch.arange(12).reshape(3, 4) % 10
+    x, y = draw(3, 4, 3, size, size).double(), torch.arange(12).reshape(3, 4) % 10
 
     def loss(theta: Tensor, buffers: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(net(theta, x, buffers=buffers, train=True), y)

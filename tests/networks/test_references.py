@@ -1,4 +1,6 @@
-"""The networks of FedACD, FedImpro and FedGPS, against plain modules with the same parameters."""
+"""The networks of FedACD, FedImpro, FedGPS and FedHydra, against plain modules with the same parameters."""
+
+from importlib import import_module
 
 import pytest
 import torch
@@ -7,6 +9,7 @@ from torch import Tensor, nn
 from paperlib._torchvision import torchvision
 from paperlib.federated.streams import torch_rng
 from paperlib.networks import build
+from paperlib.networks.googlenet import Inception
 
 
 def images(*shape: int) -> Tensor:
@@ -67,3 +70,79 @@ def test_vit_is_torchvisions(agree):
     class_token, *others = own.values()
     parameters = [class_token, position, *others]
     agree(build("vit", (3, 16, 16), 10), plain, images(4, 3, 16, 16), torch.arange(4), True, parameters)
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize(("channels", "size", "flat"), [(1, 28, 1_568), (3, 32, 2_048)])
+def test_cnn2_is_the_plain_module(channels, size, flat, train, agree):
+    plain = nn.Sequential(
+        nn.Conv2d(channels, 16, 5, padding=2), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 5, padding=2), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(flat, 10),
+    )  # fmt: skip
+    net = build("cnn2", (channels, size, size), 10)
+    agree(net, plain, images(4, channels, size, size), torch.arange(4), train)
+
+
+@pytest.mark.parametrize("model", ["cnn3", "cnn3_plain"])
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize(("channels", "size", "flat"), [(1, 28, 576), (3, 32, 1_024)])
+def test_cnn3_is_the_plain_module(model, channels, size, flat, train, agree):
+    def norm() -> nn.Module:
+        return nn.BatchNorm2d(64) if model == "cnn3" else nn.Identity()
+
+    plain = nn.Sequential(
+        nn.Conv2d(channels, 64, 3), norm(), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(64, 64, 3), norm(), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(64, 64, 3), norm(), nn.ReLU(), nn.Flatten(), nn.Linear(flat, 10),
+    )  # fmt: skip
+    net = build(model, (channels, size, size), 10, width=1 / 2)
+    agree(net, plain, images(4, channels, size, size), torch.arange(4), train)
+
+
+@pytest.mark.parametrize(("channels", "size", "flat"), [(1, 28, 576), (3, 32, 1_024)])
+def test_cnn3_narrow_is_the_plain_module(channels, size, flat, agree):
+    plain = nn.Sequential(
+        nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(flat, 64), nn.ReLU(), nn.Linear(64, 10),
+    )  # fmt: skip
+    net = build("cnn3_narrow", (channels, size, size), 10)
+    agree(net, plain, images(4, channels, size, size), torch.arange(4), train=True)
+
+
+@pytest.mark.parametrize(("channels", "size", "flat"), [(1, 28, 256), (3, 32, 400)])
+def test_lenet_is_the_plain_module(channels, size, flat, agree):
+    plain = nn.Sequential(
+        nn.Conv2d(channels, 6, 5), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.AvgPool2d(2),
+        nn.Flatten(), nn.Linear(flat, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
+    )  # fmt: skip
+    net = build("lenet", (channels, size, size), 10)
+    agree(net, plain, images(4, channels, size, size), torch.arange(4), train=True)
+
+
+def test_an_inception_block_is_torchvisions_with_two_small_convolutions_for_a_large_one():
+    """torchvision's blocks have a 3x3 convolution in the place of the paper's 5x5; here there are two."""
+    torchvision()
+    theirs = import_module("torchvision.models.googlenet")  # torchvision.models.googlenet is a function
+    block = Inception(8, 4, 6, 5, 3, 7, 2).double().eval()
+    plain = theirs.Inception(8, 4, 6, 5, 3, 7, 2).double().eval()
+    for branch, single in (("one", plain.branch1), ("pooled", plain.branch4[1])):
+        own = getattr(block, branch)
+        _copy(own if branch == "one" else own[1], single)
+    for own, single in zip(block.three, plain.branch2, strict=True):
+        _copy(own, single)
+    for own, single in zip(block.five[:2], plain.branch3, strict=True):
+        _copy(own, single)
+    x = images(2, 8, 5, 5)
+    ours, expected = block(x), plain(x)
+    assert torch.allclose(ours[:, :9], expected[:, :9], atol=1e-12) and torch.allclose(ours[:, 16:], expected[:, 16:])
+    assert torch.allclose(ours[:, 9:16], block.five[2](expected[:, 9:16]), atol=1e-12)
+    assert block.outputs == 18
+
+
+def _copy(own: nn.Module, theirs: nn.Module) -> None:
+    """Weights of torchvision's convolution, which has no bias, at another epsilon of its norm."""
+    convolution, norm = own[0], own[1]
+    convolution.weight.data.copy_(theirs.conv.weight)
+    convolution.bias.data.zero_()
+    norm.eps = theirs.bn.eps

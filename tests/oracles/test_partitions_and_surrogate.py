@@ -1,4 +1,4 @@
-"""Exact checks of the divisions and of the surrogate data in FedGPS, FedImpro and FedACD."""
+"""Exact checks of the divisions and of the surrogate data in FedGPS, FedImpro, FedACD and FedHydra."""
 
 import re
 
@@ -96,6 +96,51 @@ def test_share_of_client_and_class_pairs_that_are_not_empty(beta, held):
         partition(CIFAR10, "dirichlet_capped", clients=20, alpha=beta, seed=seed, min_samples=10) for seed in range(10)
     )
     assert np.mean([(parts.counts() > 0).double().mean() for parts in draws]) == pytest.approx(held, abs=0.03)
+
+
+# -- FedHydra (17, 18): the Dirichlet division of DENSE's public code, and two classes per client
+
+
+class DenseStream:
+    """NumPy's global state as that code uses it: a class's indices are shuffled before its shares are drawn."""
+
+    def __init__(self, seed: int, samples: int):
+        self.state, self.samples = np.random.RandomState(seed), samples
+
+    def dirichlet(self, alpha: np.ndarray) -> np.ndarray:
+        self.state.shuffle(np.arange(self.samples))
+        return self.state.dirichlet(alpha)
+
+
+def test_the_counts_that_dense_publishes_are_drawn_from_its_random_state():
+    request = Request(np.empty(0), 10, 5, 0.5, 10, None)
+    counts = _dirichlet_counts(np.full(10, 5000), request, DenseStream(1, 5000), True)
+    assert counts[:, 0].tolist() == [156, 709, 301, 2629, 20, 651, 915, 113, 180, 2133]
+    assert counts.sum(0).tolist() == [7807, 12991, 10877, 10922, 7403]
+
+
+MNIST = torch.from_numpy(np.repeat(np.arange(10), [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]))
+
+
+@pytest.mark.parametrize(
+    ("labels", "sizes"),
+    [(MNIST, [12665, 12089, 11263, 12183, 11800]), (torch.arange(60_000) % 10, [12_000] * 5), (CIFAR10, [10_000] * 5)],
+    ids=["mnist", "fmnist", "cifar10"],
+)
+def test_five_clients_own_two_classes_each(labels, sizes):
+    parts = partition(labels, "two_classes", clients=5)
+    assert [len(part) for part in parts] == sizes
+    assert [labels[part].unique().tolist() for part in parts] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+
+
+@pytest.mark.parametrize("labels", [MNIST, SVHN, CIFAR10], ids=["mnist", "svhn", "cifar10"])
+@pytest.mark.parametrize(
+    ("clients", "alpha"), [(5, 0.5), (5, 0.3), (5, 0.1), (5, 0.01), (10, 0.5), (20, 0.5), (50, 0.5), (100, 0.5)]
+)
+def test_every_division_of_fedhydra_leaves_each_client_ten_samples(labels, clients, alpha):
+    for seed in range(3):
+        parts = partition(labels, "dirichlet_capped", clients=clients, alpha=alpha, min_samples=10, seed=seed)
+        assert min(map(len, parts)) >= 10 and sum(map(len, parts)) == len(labels)
 
 
 # -- FedGPS (20): the surrogate data

@@ -1,0 +1,30 @@
+"""One-shot methods: each client trains once, and a server without data makes one model of what they send."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from paperlib.ingredients.options import check_kinds
+from paperlib.oneshot.base import OneShot
+from paperlib.oneshot.co_boosting import CoBoosting
+from paperlib.oneshot.dense import DENSE
+from paperlib.oneshot.feddf import FedDF
+from paperlib.oneshot.fedhydra import FedHydra
+from paperlib.oneshot.ot import OTFusion
+
+REGISTRY: dict[str, type[OneShot]] = {
+    "ot": OTFusion,
+    "feddf": FedDF,
+    "dense": DENSE,
+    "co_boosting": CoBoosting,
+    "fedhydra": FedHydra,
+}
+
+__all__ = ["REGISTRY", "OneShot", "build"]
+
+
+def build(name: str, options: Mapping[str, Any] | None = None) -> OneShot:
+    """The one-shot method ``name`` with its options; raises ValueError for a name or an option that does not exist."""
+    if name not in REGISTRY:
+        raise ValueError(f"unknown one-shot method {name!r}; the methods are {', '.join(REGISTRY)}")
+    check_kinds(name, REGISTRY[name], options or {})
+    return REGISTRY[name](**(options or {}))

@@ -1,0 +1,119 @@
+"""The clients' training before their one upload, kept in the store so that all one-shot methods share it."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+
+from filelock import FileLock
+from safetensors.torch import load
+from torch import Tensor
+
+from paperlib import networks
+from paperlib.data.datasets import Dataset
+from paperlib.data.partitions import Partition
+from paperlib.experiment import Experiment
+from paperlib.federated.context import Context
+from paperlib.federated.engines import Engine
+from paperlib.federated.local import Job, Trained, train_client
+from paperlib.federated.streams import torch_rng
+from paperlib.files import write_tensors
+from paperlib.methods import FedAvg
+from paperlib.oneshot.ensemble import Model
+
+
+class Clients:
+    """All clients of a one-shot run, their architectures, and how they are trained.
+
+    kept: the folder of a store in which trained models are kept; None keeps none. Those of communication round 1 have a
+    folder of their own there, which every run with the same clients reads; those of later rounds depend on the
+    server, and are kept for the run that goes on with them after an interruption.
+    """
+
+    def __init__(self, experiment: Experiment, data: Dataset, parts: Partition, kept: Path | None = None):
+        self.experiment, self.kept, self.digest = training(experiment), kept, experiment.digest
+        own = experiment.client_models
+        self.heterogeneous = bool(own)
+        self.shared = "-".join([self.experiment.digest, data.fingerprint, *own])
+        names = own or (experiment.model,) * experiment.clients
+        bound: dict[str, FedAvg] = {}
+        for name in dict.fromkeys(names):
+            net = networks.build(name, data.shape, data.num_classes, experiment.width)
+            bound[name] = FedAvg().setup(Context(self.experiment, data, parts, net))
+        self.methods = [bound[name] for name in names]
+
+    @property
+    def shares(self) -> list[float]:
+        """Weights of the clients in a plain average, by number of samples or uniform."""
+        return self.methods[0].weights(list(range(len(self.methods))))
+
+    def models(self, round: int, theta: Tensor, buffers: Tensor, engine: Engine, pool: Executor) -> list[Model]:
+        """Every client's model in communication round ``round`` (from 1), read where it has been trained already.
+
+        theta [P], buffers [Q]: the server's model, from which they start after round 1. Then they have random starts:
+        a common one, or one of their own where their networks differ.
+        """
+        if self.kept is None:
+            results = self._trained(round, theta, buffers, (), engine, pool)
+            return [self._model(k, trained.theta, trained.buffers) for k, trained in results]
+        folder = self.folder(round)
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [folder / f"{k}.safetensors" for k in range(len(self.methods))]
+        with FileLock(folder / "lock"):  # one process trains them, the others wait
+            there = [k for k, file in enumerate(files) if file.exists()]
+            for k, trained in self._trained(round, theta, buffers, there, engine, pool):
+                write_tensors(files[k], {"theta": trained.theta, "buffers": trained.buffers})
+        found = [load(file.read_bytes()) for file in files]
+        return [self._model(k, t["theta"].to(theta.device), t["buffers"].to(theta.device)) for k, t in enumerate(found)]
+
+    def folder(self, round: int) -> Path:
+        """Where the models of a communication round are kept."""
+        assert self.kept is not None
+        return self.kept / "clients" / (self.shared if round == 1 else f"{self.digest}-{round}")
+
+    def check(self, round: int, begun: bool) -> None:
+        """Raise ValueError where the server has begun a later round, but the models it began with are gone."""
+        if begun and round > 1 and self.kept is not None and not self.folder(round).exists():
+            raise ValueError(f"{self.folder(round)} is missing, without which the run cannot go on: run it anew")
+
+    def forget(self, round: int) -> None:
+        """Delete what is kept of a communication round after the first."""
+        if self.kept is not None and round > 1:
+            shutil.rmtree(self.folder(round), ignore_errors=True)
+
+    def start(self, k: int, round: int, theta: Tensor, buffers: Tensor) -> tuple[Tensor, Tensor]:
+        """The model that client k starts from."""
+        if round > 1:
+            return theta, buffers
+        net, own = self.methods[k].net, k + 1 if self.heterogeneous else 0
+        generator = torch_rng(self.experiment.seed, "initial parameters", 0, own)
+        return net.initial(generator).to(theta), net.initial_buffers().to(theta)
+
+    def _trained(
+        self, round: int, theta: Tensor, buffers: Tensor, there: Sequence[int], engine: Engine, pool: Executor
+    ) -> Iterator[tuple[int, Trained]]:
+        missing = [k for k in range(len(self.methods)) if k not in there]
+        jobs = {
+            k: Job(self.methods[k].context, self.methods[k], round, k, *self.start(k, round, theta, buffers), {}, {})
+            for k in missing
+        }
+        if self.heterogeneous:
+            return zip(missing, pool.map(lambda k: train_client(*jobs[k]), missing), strict=True)
+        return zip(missing, engine.train(_Cohort(self.methods[0], missing, jobs), pool), strict=True)
+
+    def _model(self, k: int, theta: Tensor, buffers: Tensor) -> Model:
+        return Model(self.methods[k].net, theta, buffers)
+
+
+class _Cohort:
+    """What an engine asks of a round before the clients train."""
+
+    def __init__(self, method: FedAvg, cohort: list[int], jobs: dict[int, Job]):
+        self.method, self.cohort, self.start = method, cohort, jobs.__getitem__
+
+
+def training(experiment: Experiment) -> Experiment:
+    """The one-round FedAvg run with these clients; what the server does and evaluates is not part of it."""
+    return experiment.replace(
+        method="fedavg", method_options={}, client_models=(), rounds=1, eval_every=1, test_size=None
+    )

@@ -1,0 +1,274 @@
+"""The alternation that DENSE, Co-Boosting, FedHydra and data-free FedDF share.
+
+In each epoch a generator learns to make images that the clients are sure of, and then the server's model, the student,
+learns from the clients, together the teacher, what they say of the images made so far.
+"""
+
+import math
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.optim import Adam
+
+from paperlib.data.batches import (
+    Augmentation,
+    crop_and_flip,
+    crop_margin,
+    draw_epoch,
+    make_batch,
+    normalise,
+    split,
+    standardise,
+)
+from paperlib.federated.context import Context
+from paperlib.federated.streams import rng, torch_rng
+from paperlib.ingredients.losses import softened_kl
+from paperlib.ingredients.options import option
+from paperlib.ingredients.vectors import clip_norm
+from paperlib.methods.base import State
+from paperlib.networks.stacking import gradient
+from paperlib.oneshot.aggregation import averaged
+from paperlib.oneshot.base import OneShot
+from paperlib.oneshot.ensemble import Ensemble
+from paperlib.oneshot.generator import KINDS, generator
+from paperlib.oneshot.stratification import BETAS
+
+if TYPE_CHECKING:
+    from paperlib.federated.simulator import Progress
+
+
+class Distillation(OneShot):
+    """A generator and the student in turns, with the clients' averaged logits as the teacher P.
+
+    The generator minimises CE(P, y) + lambda_1 BatchNorm distance - lambda_2 KL(P || student), the student KL(P ||
+    student) at ``temperature`` T, times T^2.
+
+    distill_epochs: T_g. generator_steps: T_G, per epoch. batch: images that the generator makes, and the student's
+    batch. latent: length of z. generator, generator_width: see `generator`. lr_g: Adam's, for the generator.
+    lr, momentum, weight_decay: SGD's, for the student. cosine: lr falls to zero over the epochs, along half a cosine.
+    clip: largest norm of a gradient, of the generator and of the student.
+    train_on: what the student sees in an epoch: once all of the "pool", to which each epoch adds one batch; the batches
+        of all generator steps, each once ("intermediates"); or the epoch's last batch alone ("literal": FedHydra,
+        Algorithm 1). Images are kept in 8 bits.
+    keep: which of an epoch's batches goes into the pool, the "last" or the one of the "lowest" loss.
+    reset_generator: the generator starts anew every epoch. train_latent: z learns with it.
+    augment: random crop and flip of what clients and student see.
+    student_init: the common random start, later the model of the round before ("given"), or the clients' average where
+        they all have the student's architecture ("average").
+    """
+
+    distill_epochs: int = option(200, at_least=1)
+    generator_steps: int = option(30, at_least=1)
+    batch: int = option(256, at_least=1)
+    latent: int = option(256, at_least=1)
+    generator: str = option("deconv", choices=KINDS)
+    generator_width: float = option(1.0, above=0)
+    lambda_1: float = option(1.0, at_least=0)
+    lambda_2: float = option(1.0, at_least=0)
+    lr_g: float = option(1e-3, above=0)
+    lr: float = option(0.01, above=0)
+    momentum: float = option(0.9, at_least=0)
+    weight_decay: float = option(0.0, at_least=0)
+    cosine: bool = False
+    clip: float | None = option(None, above=0)
+    temperature: float = option(1.0, above=0)
+    train_on: str = option("pool", choices=("pool", "intermediates", "literal"))
+    keep: str = option("last", choices=("last", "lowest"))
+    reset_generator: bool = False
+    train_latent: bool = False
+    augment: bool = False
+    student_init: str = option("given", choices=("given", "average"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keep == "lowest" and self.train_on != "pool":
+            name = type(self).__name__
+            raise ValueError(f"keep of {name} is 'lowest', which is for train_on 'pool' and not {self.train_on!r}")
+
+    def setup(self, context: Context) -> OneShot:
+        super().setup(context)
+        self.G = generator(self.generator, self.latent, context.data.shape, self.generator_width)
+        self.seed = context.experiment.seed
+        self.augmentation = Augmentation("zeros", flip=True) if self.augment else Augmentation()
+        return self
+
+    @property
+    def epochs(self) -> int:
+        return self.distill_epochs
+
+    # -- what the methods change
+
+    def aggregate(self, logits: Tensor, y: Tensor, server: State) -> Tensor:
+        """P, the teacher's logits [B, C] from those of the clients, [m, B, C]; y: int64 [B], the classes asked for."""
+        return averaged(logits)
+
+    def label_loss(self, P: Tensor, y: Tensor) -> Tensor:
+        """How little the teacher takes the images for what was asked for; scalar in nats."""
+        return cross_entropy(P, y)
+
+    def disagreement(self, P: Tensor, S: Tensor) -> Tensor:
+        """How far the student's logits S [B, C] are from the teacher's P [B, C], which the generator seeks; scalar."""
+        return softened_kl(P, S, 1.0)
+
+    def student_loss(self, P: Tensor, S: Tensor) -> Tensor:
+        """What the student minimises; scalar in nats."""
+        return self.temperature**2 * softened_kl(P, S, self.temperature)
+
+    def remember(self, logits: Tensor, y: Tensor, server: State) -> State:
+        """What is kept with a batch of the pool of the clients' logits [m, B, C]; samples along the first axis."""
+        return {"teacher": self.aggregate(logits, y, server)}
+
+    def lesson(
+        self, ensemble: Ensemble, server: State, x: Tensor, samples: State, stream: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """What the student sees, [B, channels, height, width], and the teacher's logits [B, C] of it; no gradient.
+
+        x: the images, normalised. samples: what is kept of them; the clients do not change, so that what they said of
+        an image when it was made holds, unless it has been augmented.
+        """
+        if not self.augment:
+            return x, samples["teacher"]
+        with torch.no_grad():
+            return x, self.aggregate(ensemble.logits(x), samples["labels"], server)
+
+    # -- a round
+
+    def start(self, ensemble: Ensemble, progress: "Progress", round: int) -> None:
+        strangers = ensemble.without_batch_norm
+        if self.lambda_1 and strangers:
+            who = ", ".join(map(str, strangers))
+            warnings.warn(f"clients without BatchNorm add nothing to the loss of lambda_1: {who}", stacklevel=2)
+        if self.student_init == "average" and ensemble.has_architecture(self.net):
+            progress.theta, progress.buffers = ensemble.average()
+        for t in list(progress.clients):
+            del progress.clients[t]
+        progress.server = {"momentum": torch.zeros_like(progress.theta)}
+        if not self.reset_generator:
+            progress.server["generator"] = self.fresh_generator(progress.theta, "generator", round)
+
+    def fresh_generator(self, like: Tensor, purpose: str, round: int, t: int = 0) -> Tensor:
+        """Initial parameters of a generator."""
+        return self.G.initial(torch_rng(self.seed, purpose, round, t)).to(like)
+
+    def epoch(self, ensemble: Ensemble, progress: "Progress", round: int, t: int) -> dict[str, float]:
+        batches, generator_loss = self.generate(ensemble, progress, round, t)
+        if self.train_on != "pool":
+            progress.clients.pop(t - 1, None)
+        progress.clients[t] = batches[-1]
+        if self.train_on == "pool":
+            batches = [_merged(list(progress.clients.values()))]
+        student_loss = self.distil(ensemble, progress, batches, round, t)
+        if not math.isfinite(generator_loss):  # the images are bytes, and would hide it
+            progress.theta = torch.full_like(progress.theta, math.nan)
+        return {"generator_loss": generator_loss, "student_loss": student_loss}
+
+    def images(self, progress: "Progress") -> Tensor:
+        if not len(progress.clients):
+            return super().images(progress)
+        return progress.clients[max(progress.clients)]["images"].float() / 255
+
+    # -- generator
+
+    def generate(self, ensemble: Ensemble, progress: "Progress", round: int, t: int) -> tuple[list[State], float]:
+        """Train the generator on one batch of latent vectors; the samples made on the way, and the last one's loss.
+
+        Of the samples only those that ``train_on`` and ``keep`` are about: uint8 images, int64 labels.
+        """
+        theta = progress.server.get("generator")
+        if theta is None:
+            theta = self.fresh_generator(progress.theta, "generator", round, t)
+        stream = torch_rng(self.seed, "synthetic batch", round, t)
+        z = torch.randn(self.batch, self.latent, generator=stream).to(theta)
+        y = torch.randint(ensemble.classes, (self.batch,), generator=stream).to(theta.device)
+        theta = theta.clone().requires_grad_()
+        learning = [theta, z.requires_grad_()] if self.train_latent else [theta]
+        adam = Adam(learning, self.lr_g, BETAS, fused=True)
+        one = self.train_on != "intermediates" and self.keep == "last"
+        made: list[Tensor] = []
+        losses: list[Tensor] = []
+        for step in range(self.generator_steps):
+            images = self.G(theta, z, train=True)
+            if not one or step == self.generator_steps - 1:
+                made.append((images.detach() * 255).round().to(torch.uint8))
+            x = standardise(self.augmented(images, stream), self.context.data)
+            loss = self.generator_loss(ensemble, progress, x, y)
+            for leaf, g in zip(learning, torch.autograd.grad(loss, learning), strict=True):
+                leaf.grad = g
+            if self.clip is not None:
+                torch.nn.utils.clip_grad_norm_(learning, self.clip)
+            adam.step()
+            losses.append(loss.detach())
+        if not self.reset_generator:
+            progress.server["generator"] = theta.detach()
+        if self.keep == "lowest":
+            best = int(torch.stack(losses).argmin())
+            made, losses = [made[best]], [losses[best]]
+        return [self.sampled(ensemble, progress.server, images, y) for images in made], float(losses[-1])
+
+    def generator_loss(self, ensemble: Ensemble, progress: "Progress", x: Tensor, y: Tensor) -> Tensor:
+        """What the generator minimises, of its normalised images x and the classes y [B] asked for; scalar."""
+        if self.lambda_1:
+            logits, distance = ensemble.logits_and_distance(x)
+        else:
+            logits, distance = ensemble.logits(x), x.new_zeros(())
+        P = self.aggregate(logits, y, progress.server)
+        loss = self.label_loss(P, y) + self.lambda_1 * distance
+        if self.lambda_2:
+            S = self.net(progress.theta, x, buffers=progress.buffers)
+            loss = loss - self.lambda_2 * self.disagreement(P, S)
+        return loss
+
+    def augmented(self, images: Tensor, stream: torch.Generator) -> Tensor:
+        """Images [B, channels, height, width] as the networks see them."""
+        if not self.augment:
+            return images
+        margin = crop_margin(images.shape[-1])
+        shifts = torch.randint(2 * margin + 1, (2, len(images)), generator=stream).to(images.device)
+        flips = torch.randint(2, (len(images),), generator=stream).bool().to(images.device)
+        return crop_and_flip(images, shifts, flips, margin)
+
+    def sampled(self, ensemble: Ensemble, server: State, images: Tensor, y: Tensor) -> State:
+        """What is kept of a batch: uint8 images, the labels y [B] asked for, and what the clients say of them."""
+        x = normalise(images, self.context.data).to(ensemble.models[0].theta.dtype)
+        with torch.no_grad():
+            return {"images": images, "labels": y, **self.remember(ensemble.logits(x), y, server)}
+
+    # -- student
+
+    def distil(self, ensemble: Ensemble, progress: "Progress", batches: list[State], round: int, t: int) -> float:
+        """One pass of the student over samples in random order; its mean loss."""
+        theta, buffers = progress.theta.clone(), progress.buffers.clone()
+        momentum = progress.server["momentum"].clone()
+        lr = self.lr * (0.5 * (1 + math.cos(math.pi * (t - 1) / self.epochs)) if self.cosine else 1.0)
+        order = rng(self.seed, "distillation order", round, t)
+        stream = torch_rng(self.seed, "distillation", round, t, theta.device)
+        losses: list[Tensor] = []
+        for batch in batches:
+            pool = replace(self.context.data, train_images=batch["images"], train_labels=batch["labels"])
+            everything = torch.arange(len(batch["labels"]), device=theta.device)
+            for draws in split(draw_epoch(pool, everything, self.augmentation, order), self.batch):
+                x = make_batch(pool, draws, self.augmentation)[0].to(theta.dtype)
+                samples = {name: values[draws[0]] for name, values in batch.items() if name != "images"}
+                x, P = self.lesson(ensemble, progress.server, x, samples, stream)
+
+                def loss(theta: Tensor, x: Tensor = x, P: Tensor = P) -> Tensor:
+                    value = self.student_loss(P, self.net(theta, x, buffers=buffers, train=True, generator=stream))
+                    losses.append(value.detach())
+                    return value
+
+                g = gradient(loss, theta)
+                if self.clip is not None:
+                    clip_norm(g, self.clip)
+                momentum.mul_(self.momentum).add_(g.add_(theta, alpha=self.weight_decay))
+                theta.add_(momentum, alpha=-lr)
+        progress.theta, progress.buffers = theta, buffers
+        progress.server["momentum"] = momentum
+        return float(torch.stack(losses).mean())
+
+
+def _merged(batches: list[State]) -> State:
+    return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}

@@ -1,0 +1,79 @@
+"""The clients' trained models, as the server sees them: frozen, in evaluation mode, differentiable in the images."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from paperlib.networks import Network
+from paperlib.networks.layers import watched_batch_norm
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained network: architecture, parameters theta [P], BatchNorm statistics buffers [Q]."""
+
+    net: Network
+    theta: Tensor
+    buffers: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Logits [B, C] in evaluation mode of normalised images x [B, channels, height, width]."""
+        return self.net(self.theta, x, buffers=self.buffers)
+
+
+class Ensemble:
+    """The models of m clients.
+
+    shares: p_k, summing to one, the clients' weights in a plain average of their models.
+    Raises ValueError, naming the client, for a model with NaN or infinity or with another number of outputs.
+    """
+
+    def __init__(self, models: Sequence[Model], shares: Sequence[float], classes: int):
+        self.models, self.shares, self.classes = tuple(models), tuple(shares), classes
+        for k, model in enumerate(self.models):
+            if not (torch.isfinite(model.theta).all() and torch.isfinite(model.buffers).all()):
+                raise ValueError(f"client {k} uploaded a {model.net.name} that holds NaN or infinity")
+            outputs = model.net.outputs
+            if outputs != classes:
+                raise ValueError(f"client {k} uploaded a {model.net.name} of {outputs} classes, not of {classes}")
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Every client's raw logits, [m, B, C], of normalised images x [B, channels, height, width]."""
+        return torch.stack([model(x) for model in self.models])
+
+    def logits_and_distance(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`logits` [m, B, C], and how far the batch's statistics are from those of the BatchNorm layers; scalar.
+
+        The distance is 1/m sum_k sum_l ||mean(A_kl) - running mean_kl|| + ||var(A_kl) - running var_kl|| with A_kl the
+        input of layer l of client k, mean and biased variance over batch and positions. A client without such a layer
+        adds 0 (FedHydra, Eq. 14; Yin et al. 2020, "Dreaming to distill", Eq. 4).
+        """
+        logits, distance = [], x.new_zeros(())
+        for model in self.models:
+            with watched_batch_norm() as seen:
+                logits.append(model(x))
+            for a, mean, var in seen:
+                distance = distance + (a.mean((0, 2, 3)) - mean).norm() + (a.var((0, 2, 3), correction=0) - var).norm()
+        return torch.stack(logits), distance / len(self)
+
+    def has_architecture(self, net: Network) -> bool:
+        """Whether all clients' models are of this architecture."""
+        return all((model.net.name, model.net.tensors) == (net.name, net.tensors) for model in self.models)
+
+    def average(self) -> tuple[Tensor, Tensor]:
+        """The clients' parameters [P] and BatchNorm statistics [Q], averaged by their shares; of one architecture."""
+        theta, buffers = (torch.zeros_like(vector) for vector in (self.models[0].theta, self.models[0].buffers))
+        for share, model in zip(self.shares, self.models, strict=True):
+            theta.add_(model.theta, alpha=share)
+            buffers.add_(model.buffers, alpha=share)
+        return theta, buffers
+
+    @property
+    def without_batch_norm(self) -> list[int]:
+        """The clients whose networks have no BatchNorm layer."""
+        return [k for k, model in enumerate(self.models) if not model.net.buffer_size]

@@ -1,0 +1,142 @@
+"""OT fusion: average the clients' networks after matching their neurons, layer by layer (Singh & Jaggi 2020).
+
+The optimal transport plan between two layers of equal width and uniform marginals is a permutation, so that a linear
+assignment finds it exactly.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from paperlib.federated.context import Context
+from paperlib.ingredients.options import option
+from paperlib.networks import MODELS, Network, build
+from paperlib.networks.layers import BatchNorm, Dropout
+from paperlib.oneshot.base import OneShot
+from paperlib.oneshot.ensemble import Ensemble
+
+if TYPE_CHECKING:
+    from paperlib.federated.simulator import Progress
+
+LAYERS = (nn.Conv2d, nn.Linear)
+# What treats all channels alike and keeps them apart, and so commutes with a permutation of them.
+CHANNELWISE = (nn.ReLU, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Flatten, Dropout)
+LEAVES = ("weight", "bias", "running_mean", "running_var")  # one entry, or row, per output channel
+
+
+class OTFusion(OneShot):
+    """Fold the clients' models into one: the r-th fusion aligns what there is with the model of client r.
+
+    step: its weight s, "running": 1/(r + 1), so that all clients count equally, or "half": 1/2, as in the public code,
+        where the last client counts half and the first 1/2^(m-1).
+    align_output: match the outputs too, as the public code does; under label skew that mixes up the classes.
+    """
+
+    step: str = option("running", choices=("running", "half"))
+    align_output: bool = False
+    one_architecture: ClassVar[bool] = True
+
+    def setup(self, context: Context) -> "OTFusion":
+        """Raises ValueError for a network whose layers do not follow each other one by one."""
+        super().setup(context)
+        if not is_chain(self.net):
+            chains = (name for name in MODELS if is_chain(build(name, (3, 32, 32), 10)))
+            raise ValueError(
+                f"OT fusion matches the neurons of one layer after the other and cannot follow the branches of "
+                f"{self.net.name}; choose one of {', '.join(chains)}"
+            )
+        return self
+
+    def epoch(self, ensemble: Ensemble, progress: "Progress", round: int, t: int) -> dict[str, float]:
+        """Fuse all models; the server's own plays no part."""
+        first, *others = ensemble.models
+        theta, buffers = first.theta, first.buffers
+        for r, model in enumerate(others, start=1):
+            s = 1 / (r + 1) if self.step == "running" else 1 / 2
+            theta, buffers = fuse(self.net, theta, buffers, model.theta, model.buffers, s, self.align_output)
+        progress.theta, progress.buffers = theta.clone(), buffers.clone()
+        return {}
+
+
+def is_chain(net: Network) -> bool:
+    """Whether ``net`` is a sequence of convolutions, linear layers and BatchNorm, and of what acts on each channel."""
+    return all(isinstance(module, (*LAYERS, BatchNorm, *CHANNELWISE)) for _, module in _layers(net))
+
+
+def fuse(
+    net: Network,
+    theta_a: Tensor,
+    buffers_a: Tensor,
+    theta_b: Tensor,
+    buffers_b: Tensor,
+    s: float,
+    align_output: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(1 - s) times model a, its neurons in the order of b's, plus s times model b; theta [P] and buffers [Q]."""
+    theta, buffers = align(net, theta_a, buffers_a, theta_b, align_output)
+    return torch.lerp(theta, theta_b, s), torch.lerp(buffers, buffers_b, s)
+
+
+def align(
+    net: Network, theta_a: Tensor, buffers_a: Tensor, theta_b: Tensor, align_output: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Model a with the neurons of every hidden layer in the order of b's; its function stays the same.
+
+    Neurons are matched by the Euclidean distance between their incoming weights, bias included and scaled to unit
+    length, after a's inputs have been put in b's order (Singh & Jaggi 2020, Algorithm 1). The norms that follow take
+    part in the permutation, not in the match. align_output: permute the outputs as well, which changes the function.
+
+    theta [P], buffers [Q] -> theta [P], buffers [Q].
+    """
+    theta, buffers = torch.empty_like(theta_a), torch.empty_like(buffers_a)
+    a, b = net.split(theta_a) | net.split_buffers(buffers_a), net.split(theta_b)
+    aligned = net.split(theta) | net.split_buffers(buffers)
+    last = [name for name, module in _layers(net) if isinstance(module, LAYERS)][-1]
+    order = None  # neuron order[i] of a is at the place of neuron i of b; None before the first layer
+    for name, module in _layers(net):
+        own = {leaf: key for leaf in LEAVES if (key := f"{name}.{leaf}") in a}
+        values = {leaf: a[key] for leaf, key in own.items()}
+        if isinstance(module, LAYERS):
+            if order is not None:
+                # [outputs, channels, positions]: those of a kernel, or of the map of a channel that was flattened
+                weight = values["weight"]
+                values["weight"] = weight.reshape(len(weight), len(order), -1)[:, order].view_as(weight)
+            order = _match(_rows(values), _rows({leaf: b[key] for leaf, key in own.items()}))
+            if name == last and not align_output:
+                order = torch.arange(len(order), device=order.device)
+        for leaf, key in own.items():
+            aligned[key].copy_(values[leaf][order])
+    return theta, buffers
+
+
+def _layers(net: Network) -> Iterator[tuple[str, nn.Module]]:
+    """Layers in order, with their names; a container that is no plain sequence counts as one layer."""
+    for stage in net.stages:
+        yield from _unpack(stage, net.module(stage))
+
+
+def _unpack(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    if isinstance(module, nn.Sequential):
+        for child, inner in module.named_children():
+            yield from _unpack(f"{name}.{child}", inner)
+    else:
+        yield name, module
+
+
+def _rows(layer: dict[str, Tensor]) -> Tensor:
+    """Incoming weights and bias of every neuron, as float64 unit vectors.  [outputs, d]"""
+    rows = layer["weight"].flatten(1)
+    if "bias" in layer:
+        rows = torch.cat([rows, layer["bias"][:, None]], 1)
+    return normalize(rows.double(), dim=1)
+
+
+def _match(rows_a: Tensor, rows_b: Tensor) -> Tensor:
+    """For each of b's rows the one of a, all different, at the least total distance.  [n, d], [n, d] -> [n]"""
+    from scipy.optimize import linear_sum_assignment  # half of what importing the package would take
+
+    _, order = linear_sum_assignment(torch.cdist(rows_b, rows_a).cpu().numpy())
+    return torch.from_numpy(order).to(rows_a.device)

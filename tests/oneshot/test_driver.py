@@ -1,0 +1,127 @@
+"""One-shot runs from their description to the store."""
+
+import numpy as np
+import pytest
+import torch
+
+from paperlib import Experiment, networks, run, run_many
+from paperlib.federated.engines import SEQUENTIAL
+from paperlib.federated.simulator import dataset_of
+from paperlib.federated.workers import worker_pool
+from paperlib.oneshot import REGISTRY
+from paperlib.oneshot.aggregation import accuracy
+from paperlib.oneshot.clients import Clients
+from paperlib.oneshot.driver import prepare, simulate
+from paperlib.store import Store
+
+SMALL = {"distill_epochs": 3, "generator_steps": 2, "batch": 16, "latent": 8, "generator_width": 0.06}
+E = Experiment(
+    dataset="digits", train_size=300, test_size=100, model="cnn2", alpha=0.5, clients=3, sampled=3, rounds=1,
+    local_epochs=2, batch_size=32, weighting="size", pixels="unit", method="dense", method_options=SMALL,
+)  # fmt: skip
+TWO_ROUNDS = E.replace(rounds=2, method_options=SMALL | {"distill_epochs": 2})
+
+
+def test_the_clients_are_those_of_one_round_of_fedavg(tmp_path):
+    averaged = run(E.replace(method="fedavg", method_options={}), store=tmp_path)
+    with worker_pool(1) as pool:
+        _, progress, clients = prepare(E, dataset_of(E), tmp_path)
+        models = clients.models(1, progress.theta, progress.buffers, SEQUENTIAL, pool)
+    mean = sum(p * model.theta for p, model in zip(clients.shares, models, strict=True))
+    assert torch.allclose(mean, averaged.parameters, atol=1e-6)
+    assert max(clients.shares) > min(clients.shares)  # else nothing is said of the weights
+
+
+def test_clients_are_trained_once_for_all_methods(tmp_path, monkeypatch):
+    trained = []
+    honest = Clients._trained
+
+    def counted(self, round, theta, buffers, there, engine, pool):
+        for k, result in honest(self, round, theta, buffers, there, engine, pool):
+            trained.append(k)
+            yield k, result
+
+    monkeypatch.setattr(Clients, "_trained", counted)
+    runs = run_many([E, E.replace(method="ot", method_options={}), E.replace(method="fedhydra")], store=tmp_path)
+    assert trained == [0, 1, 2]
+    assert len({tuple(r.history.iloc[-1][[f"client_{k}_accuracy" for k in range(3)]]) for r in runs}) == 1
+    run(E.replace(seed=1), store=tmp_path)
+    assert trained == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("e", [E, TWO_ROUNDS, E.replace(method="fedhydra")], ids=["dense", "two rounds", "fedhydra"])
+def test_an_interrupted_run_ends_with_the_same_bits(e, tmp_path):
+    whole = run(e, store=tmp_path / "whole")
+
+    def stop(row):
+        if row["round"] == e.rows - 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(e, store=tmp_path / "parts", on_round=stop)
+    assert Store(tmp_path / "parts").rounds_done(e) == e.rows - 1
+    again = run(e, store=tmp_path / "parts")
+    assert torch.equal(again.parameters, whole.parameters) and torch.equal(again.buffers, whole.buffers)
+    same = [c for c in whole.history if c != "seconds"]
+    assert again.history[same].equals(whole.history[same])
+
+
+def test_the_second_round_starts_from_the_servers_model(tmp_path):
+    rounds = run(TWO_ROUNDS, store=tmp_path).history
+    assert rounds.communication_round.tolist() == [1, 1, 2, 2] and rounds.epoch.tolist() == [1, 2, 1, 2]
+    assert (rounds.bytes_up > 0).tolist() == [True, False, True, False]
+    with worker_pool(1) as pool:
+        method, progress, clients = prepare(TWO_ROUNDS, dataset_of(E))
+        rows = simulate(method, progress, clients, pool)
+        next(rows), next(rows)
+        expected = clients.models(2, progress.theta.clone(), progress.buffers.clone(), SEQUENTIAL, pool)
+        last = list(rows)[-1]
+    data = dataset_of(E)
+    scores = [accuracy(model(data.test_images.float() / 255), data.test_labels) for model in expected]
+    assert np.allclose(scores, [last[f"client_{k}_accuracy"] for k in range(3)])
+    assert not list((tmp_path / "clients").glob(f"{TWO_ROUNDS.digest}-*")), "models of later rounds are not kept"
+
+
+def test_clients_with_networks_of_their_own(tmp_path):
+    e = E.replace(client_models=("lenet", "cnn2", "mlp"), method="fedhydra", width=0.5)
+    _, _, clients = prepare(e, dataset_of(E))
+    sizes = [method.net.size for method in clients.methods]
+    assert sizes == [networks.build(name, (1, 28, 28), 10, 0.5).size for name in e.client_models]
+    with pytest.warns(UserWarning, match="clients without BatchNorm add nothing to the loss of lambda_1: 0, 2"):
+        found = run(e, store=tmp_path)
+    assert found.summary["parameters"] == sizes[1] and found.history.bytes_down.sum() == 0
+    assert found.history.bytes_up.iloc[0] == sum(4 * (m.net.size + m.net.buffer_size) for m in clients.methods)
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"method": "ot"}, "client_models must be empty: ot needs clients with the server's architecture"),
+        ({"rounds": 2}, "client_models must be empty: a run of several rounds needs clients"),
+        ({"client_models": ("lenet",)}, "client_models names 1 networks for 3 clients"),
+        ({"client_models": ("lenet", "cnn2", "x")}, "unknown client model 'x'; choose one of mlp, "),
+        ({"method": "fedprox"}, "client_models is for one-shot methods, and fedprox is not one of them"),
+        ({"sampled": 2}, "sampled is 2, but in a one-shot run all 3 clients take part"),
+        ({"measure": ("weight_divergence",)}, "measure is .*, which a one-shot run does not know"),
+        ({"pixels": "raw"}, "unknown pixels 'raw'; choose one of standard, unit"),
+        ({"method": "fedhydrant"}, "unknown method 'fedhydrant'; choose one of fedavg, .*fedhydra"),
+    ],
+)
+def test_impossible_descriptions_are_refused_in_a_sentence(changes, sentence):
+    base = {"client_models": ("lenet", "cnn2", "mlp"), "method_options": {}}
+    with pytest.raises(ValueError, match=sentence):
+        E.replace(**base | changes)
+
+
+def test_every_method_is_described_and_played(tmp_path):
+    for name in REGISTRY:
+        options = {} if name == "ot" else SMALL
+        found = run(E.replace(method=name, method_options=options), store=tmp_path)
+        assert len(found.history) == found.experiment.rows and not found.summary["failed"]
+        assert found.history.ensemble_accuracy.notna().sum() == 1
+
+
+def test_a_client_that_is_no_number_stops_the_run_with_its_name(tmp_path):
+    e = E.replace(lr=1e9)
+    with pytest.raises(ValueError, match="client 0 uploaded a cnn2 that holds NaN or infinity"):
+        run(e, store=tmp_path)

@@ -1,0 +1,114 @@
+"""Stratified aggregation, on examples worked out by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from paperlib.data.datasets import available, load
+from paperlib.oneshot.aggregation import (
+    averaged,
+    averaged_accuracy,
+    collapsed,
+    constant_accuracies,
+    self_consistent,
+    self_consistent_accuracy,
+    stratified,
+    stratified_accuracy_using_labels,
+)
+from paperlib.oneshot.stratification import normalised
+
+
+def t(*rows: object) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+U_r, U_c = normalised(t([3, 1], [1, 1], [2, 6]))
+LOGITS = t([[6, 0, 3], [-3, 6, 0]], [[8, -8, 4], [0, 8, 4]])
+Y = torch.tensor([0, 2])
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_stratified_aggregation_by_hand():
+    torch.testing.assert_close(stratified(LOGITS, Y, U_r, U_c), t([2.5, -0.25, 1.5], [-0.375, 1.0, 2.25]))
+    torch.testing.assert_close(averaged(LOGITS), t([7, -4, 3.5], [-1.5, 7, 2]))
+
+
+def test_uniform_scores_give_the_averaging_ensemble_at_temperature_c():
+    logits, y = random(5, 7, 10), torch.arange(7)
+    uniform = normalised(torch.ones(10, 5, dtype=torch.float64))
+    assert (stratified(logits, y, *uniform) - averaged(logits) / 10).abs().max() < 1e-12
+
+
+def test_a_single_client_is_weighted_by_class_only():
+    logits, y = random(1, 4, 3), torch.tensor([0, 1, 2, 0])
+    one_r, one_c = normalised(t([3], [1], [2]))
+    assert torch.equal(one_r, torch.ones_like(one_r))
+    torch.testing.assert_close(stratified(logits, y, one_r, one_c), logits[0] * one_c[:, 0])
+
+
+def test_the_order_of_clients_is_of_no_account_and_that_of_classes_permutes_the_result():
+    logits, y = random(4, 6, 5), torch.tensor([0, 4, 2, 1, 3, 3])
+    U = random(5, 4, seed=1).exp()
+    P = stratified(logits, y, *normalised(U))
+    clients, classes = torch.tensor([2, 0, 3, 1]), torch.tensor([3, 1, 4, 0, 2])
+    torch.testing.assert_close(stratified(logits[clients], y, *normalised(U[:, clients])), P)
+    moved = stratified(logits[:, :, classes], classes.argsort()[y], *normalised(U[classes]))
+    torch.testing.assert_close(moved, P[:, classes])
+
+
+def test_a_constant_added_to_a_clients_logits_is_not_lost():
+    shifted = LOGITS.clone()
+    shifted[0] += 10
+    change = stratified(shifted, Y, U_r, U_c) - stratified(LOGITS, Y, U_r, U_c)
+    torch.testing.assert_close(change, t([3.75, 1.25, 2.5], [1.25, 5 / 12, 5 / 6]))
+
+
+def test_disjoint_pairs_of_classes_are_taught_by_their_owners_alone():
+    owner = torch.arange(10)[:, None] // 2 == torch.arange(5)
+    U_r, U_c = normalised(owner.double())
+    logits, y = 50 * random(5, 2, 10), torch.tensor([0, 0])
+    logits[0, :, :2] = t([4, -2], [-1, -3])
+    P = stratified(logits, y, U_r, U_c)
+    torch.testing.assert_close(P, t([2, -1, *[0] * 8], [-0.5, -1.5, *[0] * 8]))
+    assert float(cross_entropy(P[:1], y[:1])) == pytest.approx(math.log(math.e**2 + math.e**-1 + 8) - 2)
+    assert float(cross_entropy(P[:1], y[:1])) == pytest.approx(0.7573, abs=5e-5)
+    assert P[1].argmax() >= 2  # where the owner's logits are both negative, a class that nobody spoke for wins
+
+
+def test_without_a_label_every_class_is_scored_as_if_it_had_been_asked_for():
+    s = self_consistent(LOGITS, U_r, U_c)
+    torch.testing.assert_close(s, t([2.5, -0.5, 2.5], [-1.125, 1.0, 2.25]))
+    for j in range(3):
+        torch.testing.assert_close(s[:, j], stratified(LOGITS, torch.tensor([j, j]), U_r, U_c)[:, j])
+
+
+def test_accuracies_of_ensembles_by_hand():
+    logits, y = LOGITS[:, 1:], torch.tensor([2])
+    assert averaged_accuracy(logits, y) == 0  # [-1.5, 7, 2]
+    assert self_consistent_accuracy(logits, y, U_r, U_c) == 100  # [-1.125, 1, 2.25]
+    assert stratified_accuracy_using_labels(LOGITS, Y, U_r, U_c) == 100  # [2.5, -0.25, 1.5], [-0.375, 1, 2.25]
+    assert self_consistent_accuracy(logits, torch.tensor([1]), U_r, U_c) == 0
+
+
+@pytest.mark.skipif(not available("mnist"), reason="MNIST is not at hand")
+def test_a_model_that_answers_mnist_with_3_only_is_seen_by_its_accuracy():
+    labels = load("mnist").test_labels
+    assert constant_accuracies(labels, 10)[3] == 10.10
+    assert collapsed(10.10, labels, 10) == [3]
+    assert collapsed(38.83, labels, 10) == []
+
+
+def test_always_6_is_a_collapse_where_6_has_1977_of_26032_images():
+    labels = torch.arange(10).repeat_interleave(
+        torch.tensor([1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595])
+    )
+    assert len(labels) == 26032
+    assert collapsed(100 * 1977 / 26032, labels, 10) == [6]
+    assert round(constant_accuracies(labels, 10)[6], 2) == 7.59
+    assert round(constant_accuracies(labels, 10)[1], 2) == 19.59
