@@ -50,6 +50,7 @@ CHANGED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("feddecorr", "beta 0.01", {"beta": 0.01}, {}),
     ("fednh", "s 20", {"s": 20.0}, {}),
     ("fedgps", "lambda_1 0.1, lambda_g 0.05", {"lambda_1": 0.1, "lambda_g": 0.05}, {}),
+    ("fedgps_cf", "lambda_1 0.1, lambda_g 0.05", {"lambda_1": 0.1, "lambda_g": 0.05}, {}),
     ("mixup", "mixup 0.1", {"mixup": 0.1}, {}),
 ]
 CHANGED_ON = ("mnist", "cifar10")

@@ -162,7 +162,7 @@ OTHER = {
     "weight_decay": 0.1, "weighting": "size", "method": "gc_fed", "method_options": {"vector_params": "skip"},
     "seed": 1, "partition_seed": 1, "min_samples": 2, "sample_share": 0.5, "train_size": 1000, "test_size": 10,
     "image_size": 28, "eval_every": 2, "lr_decay": 0.9, "clip": 1.0, "momentum_buffer": "keep", "measure": ("cka",),
-    "precision": "bfloat16",
+    "precision": "bfloat16", "pixels": "unit",
 }  # fmt: skip
 
 
