@@ -171,7 +171,7 @@ def test_every_field_changes_the_digest():
     digests = {base.replace(**{name: value}).digest for name, value in OTHER.items()}
     assert set(OTHER) == {f.name for f in dataclasses.fields(Experiment)} - {"client_models"}
     assert len(digests | {base.digest}) == len(OTHER) + 1
-    one_shot = Experiment(method="dense", clients=1, sampled=1)
+    one_shot = Experiment(method="dense", clients=1, sampled=1, rounds=1)
     assert one_shot.replace(client_models=("lenet",)).digest != one_shot.digest
 
 
