@@ -40,6 +40,8 @@ from paperlib.oneshot.stratification import BETAS
 if TYPE_CHECKING:
     from paperlib.federated.simulator import Progress
 
+SHOWN = 20  # synthetic images that a finished run keeps, of all classes as evenly as the batch has them
+
 
 class Distillation(OneShot):
     """A generator and the student in turns, with the clients' averaged logits as the teacher P.
@@ -170,6 +172,15 @@ class Distillation(OneShot):
         if not len(progress.clients):
             return super().images(progress)
         return progress.clients[max(progress.clients)]["images"].float() / 255
+
+    def kept(self, progress: "Progress") -> dict[str, Tensor]:
+        """Of the last epoch's batch: synthetic images, uint8 [n, channels, height, width], and labels, int64 [n]."""
+        if not len(progress.clients):
+            return super().kept(progress)
+        last = progress.clients[max(progress.clients)]
+        order = last["labels"].argsort(stable=True)
+        chosen = order[torch.arange(min(SHOWN, len(order))) * len(order) // min(SHOWN, len(order))]
+        return {"images": last["images"][chosen], "labels": last["labels"][chosen]}
 
     # -- generator
 
