@@ -195,6 +195,8 @@ def test_a_finished_run_keeps_images_and_weights_and_ships_the_weights(tmp_path,
     assert set(kept) == {"images", "labels", "traces", "U", "U_r", "U_c"}
     assert kept["images"].shape == (20, 1, 28, 28) and kept["images"].dtype == torch.uint8
     assert kept["labels"].tolist() == sorted(kept["labels"].tolist())
+    assert len(kept["labels"].unique()) >= 9  # of 40 images, at most four of a class
+    assert kept["labels"].bincount().max() <= 4
     assert made.summary["weights"] == kept["U_r"].tolist() and torch.allclose(
         kept["U_r"].sum(1), torch.ones(10).double()
     )

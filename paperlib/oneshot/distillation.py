@@ -40,7 +40,7 @@ from paperlib.oneshot.stratification import BETAS
 if TYPE_CHECKING:
     from paperlib.federated.simulator import Progress
 
-SHOWN = 20  # synthetic images that a finished run keeps, of all classes as evenly as the batch has them
+SHOWN = 20  # synthetic images that a finished run keeps, first one of every class in the batch, then a second
 
 
 class Distillation(OneShot):
@@ -178,8 +178,10 @@ class Distillation(OneShot):
         if not len(progress.clients):
             return super().kept(progress)
         last = progress.clients[max(progress.clients)]
-        order = last["labels"].argsort(stable=True)
-        chosen = order[torch.arange(min(SHOWN, len(order))) * len(order) // min(SHOWN, len(order))]
+        by_class = last["labels"].argsort(stable=True)
+        ordered = last["labels"][by_class]
+        nth_of_class = torch.arange(len(ordered), device=ordered.device) - torch.searchsorted(ordered, ordered)
+        chosen = by_class[nth_of_class.argsort(stable=True)[:SHOWN].sort().values]
         return {"images": last["images"][chosen], "labels": last["labels"][chosen]}
 
     # -- generator

@@ -34,7 +34,7 @@ def all_of(rows: Sequence[Row]) -> Callable[[int], list[Experiment]]:
 
 
 def name_of(alpha: float | None) -> str:
-    return "2c/c" if alpha is None else f"α={alpha:g}"
+    return "2c/c" if alpha is None else f"{alpha:g}"
 
 
 # -- accuracy by epoch on the server: Figures 3, 4, 6, 10, 11
@@ -55,7 +55,7 @@ def by_epoch(panels: dict[str, tuple[str, float | None]]) -> tuple[Callable[[int
         level = data[data.epoch.isna()]
         data = data.dropna()
         epochs = (data.epoch.min(), data.epoch.max()) if len(data) else (1, 2)
-        data = pd.concat([data, *(level.assign(epoch=end) for end in epochs)], ignore_index=True)
+        data = pd.concat([*(level.assign(epoch=end) for end in epochs), data], ignore_index=True)
         with plots.style():
             figure, axes = plots.panels(len(panels), 4, (2.6, 2.4))
             for ax, title in zip(axes, panels, strict=True):
@@ -122,7 +122,7 @@ def partitions(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame
     with plots.style():
         figure, axes = plots.panels(len(ALPHAS), 4, (2.2, 2.6))
         for ax, alpha in zip(axes, ALPHAS, strict=True):
-            ax.set_title(name_of(alpha))
+            ax.set_title(f"α={alpha:g}")
             there = found(runs, place("mnist", alpha, "FedHydra"), scale, 1)
             if not there:
                 plots.not_run(ax)
@@ -176,7 +176,7 @@ def ensembles(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]
             mean["data"] = pd.Categorical(mean["data"], order, ordered=True)
             plots.bars(ax, mean, "data", "accuracy", "ensemble")
             ax.tick_params(axis="x", labelsize=7)
-            ax.set_xlabel("")
+            ax.set_xlabel("α, or 2c/c")
             ax.set_ylabel("accuracy (%)")
         half = len(MODELS)
         for part in (axes[:half], axes[half:]):
@@ -288,7 +288,7 @@ def times(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
 
 
 def curves(dataset: str) -> tuple[Callable[[int], list[Experiment]], Draw]:
-    return by_epoch({f"{TITLES[dataset]} {name_of(alpha)}": (dataset, alpha) for alpha in ALPHAS})
+    return by_epoch({f"{TITLES[dataset]} α={alpha:g}": (dataset, alpha) for alpha in ALPHAS})
 
 
 FIGURES = {
