@@ -31,7 +31,6 @@ def list_() -> None:
     from paperlib import papers
     from paperlib.papers.gathering import finished
     from paperlib.papers.scales import RULES
-    from paperlib.papers.values import printed
 
     with sentences():
         view = Table(expand=True)
@@ -40,19 +39,14 @@ def list_() -> None:
         view.add_column("title", no_wrap=True, overflow="ellipsis", ratio=1)
         for scale in RULES:
             view.add_column(f"runs\n{scale}", justify="right", no_wrap=True)
-        for paper, title in papers.TITLES.items():
-            names = [*papers.tables(paper), *papers.figures(paper)]
-            for name in names:
+        for paper in papers.TITLES:
+            for name in (*papers.tables(paper), *papers.figures(paper)):
                 spec = papers.TABLES[paper].get(name) or papers.FIGURES[paper][name]
                 done = []
                 for scale in RULES:
                     wanted = papers.experiments(paper, name, scale=scale)
                     done.append(f"{len(finished(wanted))} of {len(wanted)}" if wanted else "-")
                 view.add_row(paper, name, spec.section, spec.title, *done)
-            if not names:
-                known = sorted((t for t in set(printed(paper).table) if t[0] == "T"), key=lambda t: int(t[1:]))
-                text = f"printed values of {len(known)} tables of {title}; no runs yet"
-                view.add_row(paper, f"{known[0]} … {known[-1]}", "", text)
         console.print(view)
 
 

@@ -4,7 +4,7 @@ import html
 from pathlib import Path
 
 from paperlib.papers import FIGURES, TABLES, TITLES
-from paperlib.papers.scales import RULES
+from paperlib.papers.scales import ONE_SHOT_RULES, RULES
 from paperlib.paths import figures as figures_folder
 
 STYLE = """
@@ -29,9 +29,8 @@ def build(folder: Path | None = None) -> Path:
                 continue
             anchor = f"{scale}-{paper}"
             links.append(f'<a href="#{anchor}">{title}, scale {scale}</a>')
-            parts.append(
-                f'<h2 id="{anchor}">{title}, scale {scale}</h2>\n<p class="note">{html.escape(RULES[scale])}</p>'
-            )
+            rule = (ONE_SHOT_RULES if paper == "fedhydra" else RULES)[scale]
+            parts.append(f'<h2 id="{anchor}">{title}, scale {scale}</h2>\n<p class="note">{html.escape(rule)}</p>')
             pages = sorted((place / "notebooks").glob("*.html"))
             notebooks = [f'<a href="{page.relative_to(folder).as_posix()}">{page.stem}</a>' for page in pages]
             if notebooks:

@@ -142,6 +142,25 @@ def partition(counts: Tensor, kind: str = "heatmap", ax: Axes | None = None) -> 
     return ax
 
 
+def matrix(ax: Axes, values: pd.DataFrame, what: str) -> None:
+    """A matrix of shares, each cell with its number; rows and columns are named as in the table."""
+    sns.heatmap(
+        values, ax=ax, cmap="Blues", vmin=0, vmax=1, annot=True, fmt=".2f", annot_kws={"size": 6},
+        cbar_kws={"label": what},
+    )  # fmt: skip
+
+
+def images(ax: Axes, pictures: Sequence[Tensor | None]) -> None:
+    """Pictures in a row, uint8 [channels, height, width] each; None leaves a gap."""
+    shape = next((p.shape for p in pictures if p is not None), (1, 1, 1))
+    blank = np.full((*shape[1:], shape[0]), 255, np.uint8)
+    row = [blank if p is None else p.permute(1, 2, 0).cpu().numpy() for p in pictures]
+    ax.imshow(np.concatenate(row, 1).squeeze(), cmap="gray", vmin=0, vmax=255)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.grid(False)
+
+
 def not_run(ax: Axes) -> None:
     """Say that there is nothing to draw."""
     ax.text(0.5, 0.5, "not run at this scale yet", ha="center", va="center", transform=ax.transAxes, color="0.5")

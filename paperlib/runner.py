@@ -233,7 +233,10 @@ def _finish(
     """Store a run that has come to its end."""
     e, data = method.context.experiment, method.context.data
     summary = _summary(e, method, progress, rows) | machine | {"dataset_source": data.source}
-    return shelf.finish(e, summary, method.finish(progress.theta, progress.server), progress.buffers)
+    kept = {}
+    if isinstance(method, OneShot):
+        summary, kept = summary | method.noted(progress), method.kept(progress)
+    return shelf.finish(e, summary, method.finish(progress.theta, progress.server), progress.buffers, kept)
 
 
 def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progress, rows: list[Row]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,15 +54,23 @@ class Run:
     @property
     def parameters(self) -> Tensor:
         """Final flat vector [P]. Raises ValueError for a run that was shipped as numbers only."""
-        return self._model["theta"]
+        return self._tensors["theta"]
 
     @property
     def buffers(self) -> Tensor:
         """Final BatchNorm statistics [Q]. Raises ValueError for a run that was shipped as numbers only."""
-        return self._model["buffers"]
+        return self._tensors["buffers"]
+
+    @property
+    def kept(self) -> dict[str, Tensor]:
+        """What a one-shot method keeps beside the model, see `paperlib.oneshot.OneShot.kept`; empty for other methods.
+
+        Raises ValueError for a run that was shipped as numbers only.
+        """
+        return {name: tensor for name, tensor in self._tensors.items() if name not in ("theta", "buffers")}
 
     @cached_property
-    def _model(self) -> dict[str, Tensor]:
+    def _tensors(self) -> dict[str, Tensor]:
         if self.folder is None:
             raise ValueError(f"run {self.experiment.digest} was shipped without parameters; run it to have them")
         return load((self.folder / "parameters.safetensors").read_bytes())
@@ -177,10 +186,17 @@ class Store:
         write(folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
         return rows
 
-    def finish(self, experiment: Experiment, summary: dict[str, Any], theta: Tensor, buffers: Tensor) -> Run:
-        """Write the final model and then the summary, and delete the saved state, which is no longer needed."""
+    def finish(
+        self,
+        experiment: Experiment,
+        summary: dict[str, Any],
+        theta: Tensor,
+        buffers: Tensor,
+        kept: Mapping[str, Tensor] | None = None,
+    ) -> Run:
+        """Write the final model, with what else is kept, and then the summary; delete the saved state."""
         folder = self.folder(experiment)
-        write_tensors(folder / "parameters.safetensors", {"theta": theta, "buffers": buffers})
+        write_tensors(folder / "parameters.safetensors", {**(kept or {}), "theta": theta, "buffers": buffers})
         write(folder / "summary.json", json.dumps(summary, indent=1).encode())
         _clear(folder)
         run = self.finished(experiment)

@@ -48,7 +48,6 @@ def test_run_makes_the_table_and_a_second_time_reads_it(cli, tmp_path):
         (("show", "gc_fed", "T99"), "GC-Fed has no table 'T99' here"),
         (("run", "gcfed", "T5"), "unknown paper 'gcfed'"),
         (("reproduce", "gc_fed", "--scale", "tiny"), "unknown scale 'tiny'; choose one of smoke, small, paper"),
-        (("reproduce", "fedhydra"), "there are no notebooks for FedHydra yet"),
         (("ship", "gc_fed", "T5", "--scale", "paper"), "none of the"),
     ],
 )

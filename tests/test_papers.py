@@ -92,8 +92,8 @@ def test_small_replaces_what_is_not_at_hand_and_says_so(monkeypatch, tmp_path):
     small = at_scale(e, "small")
     assert (small.dataset, small.rounds, small.width, small.sample_share) == ("cifar100", 100, 0.25, 0.2)
     assert small.min_samples == 1
-    assert "Tiny-ImageNet is replaced by CIFAR-100." in rules("small", {"tinyimagenet", "cifar10"})
-    assert "replaced" not in rules("paper", {"tinyimagenet"})
+    assert "Tiny-ImageNet is replaced by CIFAR-100." in rules("small", [e, Experiment()])
+    assert "replaced" not in rules("paper", [e])
 
 
 def test_paper_scale_stops_before_any_work_when_a_set_is_missing(monkeypatch, tmp_path):

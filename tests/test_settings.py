@@ -8,7 +8,7 @@ from paperlib import papers
 from paperlib.papers import reference, settings
 from paperlib.papers.settings import FILE, read
 
-PAPERS = ("fedgps", "fedacd", "gc_fed", "fedimpro")
+PAPERS = ("fedgps", "fedacd", "gc_fed", "fedhydra", "fedimpro")
 
 
 def only(paper, name, overrides=None, **fields):

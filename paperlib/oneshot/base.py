@@ -1,7 +1,7 @@
 """What every one-shot method is: a server that makes one model out of the clients' trained ones, without data."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from torch import Tensor
 
@@ -70,3 +70,14 @@ class OneShot:
     def images(self, progress: "Progress") -> Tensor:
         """Synthetic images of the state, float [n, channels, height, width] in [0, 1]; empty where there are none."""
         return self.context.data.train_images.new_empty(0, *self.context.data.shape).float()
+
+    def kept(self, progress: "Progress") -> dict[str, Tensor]:
+        """Tensors to look at that a finished run keeps beside its model."""
+        return {}
+
+    def noted(self, progress: "Progress") -> dict[str, Any]:
+        """What the summary of a run says on top, as JSON values; it is shipped with the run's numbers.
+
+        counts: samples per client and class, [m][C].
+        """
+        return {"counts": self.context.counts.tolist()}

@@ -40,6 +40,8 @@ from paperlib.oneshot.stratification import BETAS
 if TYPE_CHECKING:
     from paperlib.federated.simulator import Progress
 
+SHOWN = 20  # synthetic images that a finished run keeps, first one of every class in the batch, then a second
+
 
 class Distillation(OneShot):
     """A generator and the student in turns, with the clients' averaged logits as the teacher P.
@@ -170,6 +172,17 @@ class Distillation(OneShot):
         if not len(progress.clients):
             return super().images(progress)
         return progress.clients[max(progress.clients)]["images"].float() / 255
+
+    def kept(self, progress: "Progress") -> dict[str, Tensor]:
+        """Of the last epoch's batch: synthetic images, uint8 [n, channels, height, width], and labels, int64 [n]."""
+        if not len(progress.clients):
+            return super().kept(progress)
+        last = progress.clients[max(progress.clients)]
+        by_class = last["labels"].argsort(stable=True)
+        ordered = last["labels"][by_class]
+        nth_of_class = torch.arange(len(ordered), device=ordered.device) - torch.searchsorted(ordered, ordered)
+        chosen = by_class[nth_of_class.argsort(stable=True)[:SHOWN].sort().values]
+        return {"images": last["images"][chosen], "labels": last["labels"][chosen]}
 
     # -- generator
 

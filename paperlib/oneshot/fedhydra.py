@@ -3,7 +3,7 @@
 "A unified solution to diverse heterogeneities in one-shot federated learning", Algorithms 1 to 3.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from paperlib.oneshot.stratification import normalised, scores, traces
 
 if TYPE_CHECKING:
     from paperlib.federated.simulator import Progress
+
+FOUND = ("traces", "U", "U_r", "U_c")  # of the server's state, by the stratification
 
 
 class FedHydra(Distillation):
@@ -50,7 +52,7 @@ class FedHydra(Distillation):
         found = traces(ensemble, self.G, start, self.generator_steps, self.context.data, self.lr_g)
         U = scores(found)
         U_r, U_c = normalised(U)
-        return {"traces": found, "U": U.contiguous(), "U_r": U_r.contiguous(), "U_c": U_c.contiguous()}
+        return dict(zip(FOUND, (found, U.contiguous(), U_r.contiguous(), U_c.contiguous()), strict=True))
 
     def aggregate(self, logits: Tensor, y: Tensor, server: State) -> Tensor:
         if self.teacher == "ae":
@@ -59,6 +61,15 @@ class FedHydra(Distillation):
 
     def student_loss(self, P: Tensor, S: Tensor) -> Tensor:
         return super().student_loss(P, S) + self.beta * cross_entropy(S, P.argmax(1))
+
+    def kept(self, progress: "Progress") -> dict[str, Tensor]:
+        """Also what the stratification found: traces [m, C, T_G], U, U_r and U_c, each [C, m]."""
+        return super().kept(progress) | {name: progress.server[name] for name in FOUND if name in progress.server}
+
+    def noted(self, progress: "Progress") -> dict[str, Any]:
+        """Also weights: U_r, [C][m]."""
+        weights = {"weights": progress.server["U_r"].tolist()} if "U_r" in progress.server else {}
+        return super().noted(progress) | weights
 
     def ensembles(self, logits: Tensor, y: Tensor, progress: "Progress") -> dict[str, float]:
         found = super().ensembles(logits, y, progress)

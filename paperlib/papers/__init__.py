@@ -1,10 +1,10 @@
 """A paper's tables and figures as data: ``table("gc_fed", "T5", scale="small")``."""
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from paperlib.experiment import Experiment
-from paperlib.papers import fedacd, fedgps, fedimpro, gc_fed_report
+from paperlib.papers import fedacd, fedgps, fedhydra, fedhydra_figures, fedimpro, gc_fed_report
 from paperlib.papers.gathering import Runs, collect, finished
 from paperlib.papers.report import FigureSpec, ResultFigure, TableSpec, build_table, caption
 from paperlib.papers.scales import at_scale, check_scale
@@ -17,12 +17,14 @@ TABLES: dict[str, dict[str, TableSpec]] = {
     "fedgps": fedgps.TABLES,
     "fedacd": fedacd.TABLES,
     "gc_fed": gc_fed_report.TABLES,
+    "fedhydra": fedhydra.TABLES,
     "fedimpro": fedimpro.TABLES,
 }
 FIGURES: dict[str, dict[str, FigureSpec]] = {
     "fedgps": fedgps.FIGURES,
     "fedacd": fedacd.FIGURES,
     "gc_fed": gc_fed_report.FIGURES,
+    "fedhydra": fedhydra_figures.FIGURES,
     "fedimpro": fedimpro.FIGURES,
 }
 
@@ -123,15 +125,18 @@ def _runs(
     compute: bool,
     recompute: bool,
     store: Path | str | None,
-    **how: int,
+    jobs: int,
+    together: int,
 ) -> Runs:
     """The runs behind a table or figure; those that overrides describe nobody has shipped, so they are always made."""
     wanted = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
+    shipped = not getattr(FIGURES[paper].get(name), "tensors", False)
     if not compute:
-        return finished(wanted, store)
+        return finished(wanted, store, shipped)
     usual = set(experiments(paper, name, scale=scale, seeds=seeds)) if overrides else set(wanted)
-    found = collect([e for e in wanted if e in usual], recompute=recompute, store=store, **how)
-    return found | collect([e for e in wanted if e not in usual], recompute=True, store=store, **how)
+    how: dict[str, Any] = {"jobs": jobs, "together": together, "store": store}
+    found = collect([e for e in wanted if e in usual], recompute=recompute, shipped=shipped, **how)
+    return found | collect([e for e in wanted if e not in usual], recompute=True, **how)
 
 
 def _said(text: str, path: Path, paper: str, name: str, seeds: int, overrides: Overrides | None) -> tuple[str, Path]:

@@ -23,7 +23,8 @@ class Cell:
     """key: column -> value, the place in a table. printed, printed_std: None where the paper prints no number.
 
     experiments: one per seed; empty for a method that is not implemented yet. baseline: the runs that a relative
-    quantity is relative to, one per seed.
+    quantity is relative to, one per seed. chance_fails: a run that ends at chance level has failed, as most papers
+    have it; where one prints such accuracies, they are numbers like others.
     """
 
     key: dict[str, object]
@@ -33,6 +34,7 @@ class Cell:
     note: str
     experiments: tuple[Experiment, ...]
     baseline: tuple[Experiment, ...] = ()
+    chance_fails: bool = True
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,10 @@ def reading(metric: str, setting: dict[str, str], scale: str) -> Reading:
         return lambda run, _: last_mean(run.history.test_accuracy.to_numpy(), 10)
     if metric in ("best_accuracy", "final_accuracy"):
         return lambda run, _: run.summary[metric]
-    if metric in MEASURED:
+    if metric.startswith("best_accuracy@"):  # of one communication round, over the epochs on the server
+        round = int(metric.partition("@")[2])
+        return lambda run, _: best_in_round(run, round)
+    if metric in MEASURED or metric.startswith("client_"):
         return lambda run, _: float(run.history[metric].iloc[-1])
     if metric in DIFFERENCES:
         return lambda run, _: DIFFERENCES[metric](run.history.test_accuracy.to_numpy())
@@ -68,6 +73,14 @@ def reading(metric: str, setting: dict[str, str], scale: str) -> Reading:
 
         return speedup
     raise ValueError(f"no reading is known for the metric {metric!r}")
+
+
+def best_in_round(run: Run, round: int) -> float | None:
+    """Best accuracy in percent after communication round ``round`` (from 1), or over its epochs on the server."""
+    history = run.history
+    rounds = history.get("communication_round", history["round"])
+    best = history.test_accuracy[rounds == round].max()
+    return float(best) if np.isfinite(best) else None
 
 
 MEASURED = ("client_accuracy", "adaptability_risk", "local_accuracy", "template_kl", "weight_divergence")
@@ -101,7 +114,7 @@ def value(cell: Cell, runs: dict[Experiment, Run], scale: str) -> Value:
     done = [runs[e] for e in cell.experiments if e in runs]
     if not done:
         return Value(None, None, "not run")
-    if any(failed(run, scale) for run in done):
+    if any(run.summary["failed"] or (cell.chance_fails and failed(run, scale)) for run in done):
         return Value(None, None, "failed", len(done))
     read = reading(cell.metric, {k: str(v) for k, v in cell.key.items()}, scale)
     beside: list[Run | None] = [None] * len(cell.experiments)

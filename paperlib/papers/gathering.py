@@ -1,9 +1,10 @@
 """Finished runs for a grid of experiments: from the local store, from the shipped reference, or played now."""
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
-from paperlib.data.datasets import available, load
+from paperlib.data.datasets import MissingDataError, available, load
 from paperlib.experiment import Experiment
 from paperlib.papers import reference
 from paperlib.paths import runs
@@ -28,6 +29,7 @@ def collect(
     experiments: Iterable[Experiment],
     *,
     recompute: bool = False,
+    shipped: bool = True,
     jobs: int = 1,
     together: int = 1,
     store: Path | str | None = None,
@@ -35,15 +37,30 @@ def collect(
     """Runs of the experiments, by experiment.
 
     recompute False: finished ones, and only if there are none at all, all are run now. recompute True: everything that
-    this machine has not run yet is run now, whatever was shipped. Raises ValueError before any work if a data set
-    is missing.
+    this machine has not run yet is run now, whatever was shipped. shipped False: shipped runs are left aside anyway.
+    Runs on a data set that is missing are left out with a warning; raises ValueError, before any work, if all are.
     """
     wanted = list(dict.fromkeys(experiments))
-    found = finished(wanted, store, shipped=not recompute)
+    found = finished(wanted, store, shipped=shipped and not recompute)
     missing = [e for e in wanted if e not in found]
     if missing and (recompute or not found):
-        for name in {e.dataset for e in missing}:
-            if not available(name):
-                load(name)  # downloads it, or says in a sentence how to get it
+        absent = _absent({e.dataset for e in missing})
+        for name, reason in absent.items():
+            if all(e.dataset in absent for e in wanted):
+                raise reason
+            warnings.warn(f"the runs on {name} are left out: {reason}", stacklevel=2)
+        missing = [e for e in missing if e.dataset not in absent]
         found |= dict(zip(missing, run_many(missing, jobs, store=store, progress=True, together=together), strict=True))
+    return found
+
+
+def _absent(datasets: Iterable[str]) -> dict[str, MissingDataError]:
+    """The data sets that are neither at hand nor can be downloaded, with the sentence that says how to get them."""
+    found = {}
+    for name in sorted(datasets):
+        if not available(name):
+            try:
+                load(name)
+            except MissingDataError as reason:
+                found[name] = reason
     return found

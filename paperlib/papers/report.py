@@ -1,7 +1,7 @@
 """Tables and figures of a paper from its specification and the finished runs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ class FigureSpec:
     """A figure of a paper: its experiments at the paper's scale (by seeds), and how they are drawn.
 
     draw: (runs of the experiments at the asked scale, scale, seeds) -> the figure and the plotted data.
+    tensors: it is drawn from what a run keeps beside its numbers, which shipped runs come without.
     """
 
     title: str
@@ -46,6 +47,7 @@ class FigureSpec:
     notebook: str
     experiments: Callable[[int], list[Experiment]]
     draw: Callable[[Runs, str, int], tuple["Figure", pd.DataFrame]]
+    tensors: bool = False
 
 
 @dataclass
@@ -115,16 +117,14 @@ def build_table(paper: str, name: str, spec: TableSpec, runs: Runs, scale: str, 
 
 def scaled(cell: Cell, scale: str) -> Cell:
     """The cell with its experiments as they are run at a scale."""
-    return Cell(
-        cell.key, cell.metric, cell.printed, cell.printed_std, cell.note,
-        tuple(at_scale(e, scale) for e in cell.experiments), tuple(at_scale(e, scale) for e in cell.baseline),
-    )  # fmt: skip
+    experiments, baseline = (tuple(at_scale(e, scale) for e in wanted) for wanted in (cell.experiments, cell.baseline))
+    return replace(cell, experiments=experiments, baseline=baseline)
 
 
 def caption(experiments: list[Experiment], runs: Runs, scale: str) -> str:
     """What stands under every table and figure: scale and its rule, runs done, data, code versions."""
     wanted = list(dict.fromkeys(at_scale(e, scale) for e in experiments))
-    text = rules(scale, {e.dataset for e in experiments})
+    text = rules(scale, experiments)
     if wanted:
         done = [runs[e] for e in wanted if e in runs]
         text += f" {len(done)} of {len(wanted)} runs are done"

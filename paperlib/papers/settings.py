@@ -19,8 +19,10 @@ from typing import Any
 
 import pandas as pd
 
+from paperlib import methods as multi_round
+from paperlib import oneshot
 from paperlib.experiment import Experiment
-from paperlib.methods import REGISTRY, build, options_of
+from paperlib.ingredients.options import options_of
 from paperlib.papers.values import TITLES
 from paperlib.paths import PAPER_VALUES
 
@@ -37,7 +39,7 @@ Overrides = Mapping[str, Mapping[str, Any]]  # name in the paper, or "all" -> hy
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the file; ``registry`` is the method's name in `paperlib.methods.REGISTRY`."""
+    """A line of the file; ``registry``: the method's name in the registry of `paperlib.methods` or `.oneshot`."""
 
     paper: str
     method: str
@@ -58,6 +60,11 @@ class Setting:
     method: str
     options: dict[str, Any]
     training: dict[str, Any]
+
+
+def build(method: str, options: Mapping[str, Any] | None = None) -> Any:
+    """The method with its options, of either registry; raises ValueError for names or values that do not exist."""
+    return (oneshot if method in oneshot.REGISTRY else multi_round).build(method, options)
 
 
 class HyperparameterTable(pd.DataFrame):
@@ -104,7 +111,7 @@ def setting(paper: str, method: str, dataset: str, **printed: Any) -> Setting:
     """
     stated, overrides = _stated(paper, method, dataset), _overrides.get() or {}
     options, training = dict(stated.options), stated.training | printed | dict(overrides.get("all", {}))
-    own = options_of(REGISTRY[stated.method])
+    own = options_of(type(build(stated.method)))
     for name, value in overrides.get(method, {}).items():
         (options if name in own else training)[name] = value
     return Setting(stated.method, options, training)
@@ -140,7 +147,7 @@ def check(paper: str, overrides: Overrides | None) -> None:
         if not isinstance(values, Mapping):
             raise ValueError(f"overrides of {method} are {values!r}, but must map hyperparameters to values")
         registry, options = known.get(method, ("fedavg", {}))
-        own = options_of(REGISTRY[registry])
+        own = options_of(type(build(registry)))
         for name in values:
             if name not in own and name not in TRAINING:
                 there = ", ".join((*own, *TRAINING))

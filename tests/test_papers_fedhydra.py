@@ -1,0 +1,272 @@
+"""FedHydra's tables and figures as data."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from paperlib import Experiment, papers, run
+from paperlib.data.datasets import MissingDataError, load
+from paperlib.federated.simulator import parts_of
+from paperlib.papers import fedhydra, gathering, reference
+from paperlib.papers.cells import reading, value
+from paperlib.papers.scales import ONE_SHOT_RULES, at_scale
+from paperlib.papers.values import printed
+from paperlib.store import Run
+
+PRINTED = {
+    "T1": 96, "T2": 24, "T3": 36, "T4": 30, "T5": 30, "T6": 24, "T7": 30, "T8": 30, "T9": 36, "T10": 18,
+    **{f"T{n}": 30 for n in range(11, 19)},
+}  # fmt: skip
+
+
+def cells(name, seeds=1):
+    return papers.TABLES["fedhydra"][name].cells(seeds)
+
+
+def runs_of(name, scale="paper"):
+    return papers.experiments("fedhydra", name, scale=scale, seeds=1)
+
+
+def only(name, **fields):
+    (e,) = [e for e in runs_of(name) if all(getattr(e, k) == v for k, v in fields.items())]
+    return e
+
+
+def test_every_printed_cell_of_every_table_has_a_run():
+    made = {name: cells(name) for name in PRINTED}
+    assert {name: len(of) for name, of in made.items()} == PRINTED and sum(PRINTED.values()) == 594
+    assert all(cell.experiments and cell.printed is not None for of in made.values() for cell in of)
+    places = {name: {(cell.key["row"], cell.key["column"]) for cell in of} for name, of in made.items()}
+    assert {name: len(of) for name, of in places.items()} == PRINTED
+
+
+def test_the_tables_share_runs_where_the_paper_repeats_itself():
+    """T4 at m=5 is Table 1's SVHN, T7 its CIFAR-10, T6's first row its FedHydra: the same numbers, the same runs."""
+    first = {(c.key["row"], c.key["column"]): c for c in cells("T1")}
+    for name, title in (("T4", "SVHN"), ("T7", "CIFAR-10")):
+        for cell in [c for c in cells(name) if c.key["column"] == "m=5"]:
+            same = first[cell.key["row"], f"{title} α=0.5"]
+            assert (cell.printed, cell.experiments) == (same.printed, same.experiments)
+    (row,) = {c.key["row"] for c in cells("T6")} & {"λ1=1, λ2=1"}
+    for cell in [c for c in cells("T6") if c.key["row"] == row]:
+        same = first["FedHydra", f"{cell.key['column']} α=0.5"]
+        assert (cell.printed, cell.experiments) == (same.printed, same.experiments)
+
+
+def test_a_printed_row_becomes_exactly_the_papers_run():
+    assert only("T1", method="fedhydra", dataset="cifar10", alpha=0.1).changed() == {
+        "model": "cnn3", "partition": "dirichlet_capped", "clients": 5, "sampled": 5, "rounds": 1, "local_epochs": 200,
+        "batch_size": 128, "augment": True, "weighting": "size", "method": "fedhydra", "min_samples": 10,
+        "pixels": "unit",
+    }  # fmt: skip
+    assert only("T1", method="ot", dataset="mnist", alpha=0.01).model == "cnn2"
+    server = vars(fedhydra.REGISTRY["fedhydra"]())
+    assert {
+        "distill_epochs": 200, "generator_steps": 30, "batch": 256, "latent": 256, "lr_g": 1e-3, "lr": 0.01,
+        "momentum": 0.9, "lambda_1": 1.0, "lambda_2": 1.0, "beta": 1.0, "temperature": 1.0, "train_on": "pool",
+    }.items() <= server.items()  # fmt: skip
+    two = only("T2", method="fedavg", dataset="mnist")
+    assert (two.partition, two.alpha) == ("two_classes", None)
+    assert {e.local_epochs for e in runs_of("T5")} == {50} and {e.rounds for e in runs_of("T5")} == {5}
+    assert sorted({e.clients for e in runs_of("T7")}) == [5, 10, 20, 50, 100]
+    mixed = only("T3", method="dense", alpha=0.3)
+    assert (mixed.model, len(mixed.client_models)) == ("resnet18", 5)
+    half = [e.method_options for e in runs_of("T6") if e.dataset == "svhn"]
+    assert half == [
+        {}, {"lambda_1": 0.5}, {"lambda_1": 0}, {"lambda_2": 0.5}, {"lambda_2": 0}, {"lambda_1": 0, "lambda_2": 0}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("scale", ["smoke", "small", "paper"])
+def test_every_table_and_figure_is_described_at_every_scale(scale):
+    names = [*papers.tables("fedhydra"), *papers.figures("fedhydra")]
+    everything = {name: runs_of(name, scale) for name in names}
+    assert all(everything.values())
+    if scale == "paper":
+        assert all(at_scale(e, "paper") == e for of in everything.values() for e in of)
+    else:
+        server = [e for of in everything.values() for e in of if "batch" in e.method_options]
+        assert {e.method_options["batch"] for e in server} == {32 if scale == "smoke" else 64}
+    assert {e.dataset for e in everything["T4"]} == {"digits" if scale == "smoke" else "svhn"}
+
+
+def test_figures_draw_the_runs_of_the_tables():
+    tables = {e for name in papers.tables("fedhydra") for e in runs_of(name)}
+    for name in ("F3", "F4", "F5", "F6", "F9", "F10", "F11", "F12", "F13"):
+        assert set(runs_of(name)) <= tables
+    assert {e.method_options.get("teacher") for e in set(runs_of("F7")) - tables} == {"ae"}
+
+
+def test_smoke_is_small_and_an_override_below_its_limits_holds():
+    overrides = {"FedHydra": {"distill_epochs": 2, "beta": 0.0}}
+    (e,) = [
+        e
+        for e in papers.experiments("fedhydra", "T2", scale="smoke", seeds=1, overrides=overrides)
+        if e.method == "fedhydra"
+    ]
+    assert (e.method_options["distill_epochs"], e.method_options["beta"]) == (2, 0.0)
+    assert (e.dataset, e.clients, e.partition) == ("digits", 5, "two_classes")
+    assert (
+        "CNN" in ONE_SHOT_RULES["smoke"]
+        and ONE_SHOT_RULES["smoke"] in papers.table("fedhydra", "T2", compute=False).caption
+    )
+
+
+def history(name, rounds=2, epochs=3):
+    """A run of several rounds whose accuracy is 10 times the round plus the epoch, the second epoch 5 better."""
+    wanted = next(e for e in runs_of(name, "smoke") if e.method == "fedhydra")
+    rows = [(r, t) for r in range(1, rounds + 1) for t in range(1, epochs + 1)]
+    table = pd.DataFrame(rows, columns=["communication_round", "epoch"]).astype(float)
+    table["round"] = range(1, len(rows) + 1)
+    table["test_accuracy"] = [10.0 * r + t + (5 if t == 2 else 0) for r, t in rows]
+    for k in range(5):
+        table[f"client_{k}_accuracy"] = np.where(table.epoch == epochs, 50.0 + k, np.nan)
+    accuracy = table.test_accuracy
+    summary = {
+        "failed": False, "classes": 10, "best_accuracy": accuracy.max(), "final_accuracy": accuracy.iloc[-1],
+        "last10_accuracy": accuracy.mean(), "dataset_source": "a test", "version": "a test",
+    }  # fmt: skip
+    return Run(wanted, summary, table)
+
+
+def test_accuracy_of_a_round_is_read_off_one_run_as_the_best_of_its_epochs():
+    made = history("T5")
+    read = [reading(f"best_accuracy@{T}", {}, "smoke")(made, None) for T in (1, 2, 3)]
+    assert read == [17.0, 27.0, None]
+    fedavg = Run(made.experiment, made.summary, made.history[["round", "test_accuracy"]])  # its rounds have no epochs
+    assert reading("best_accuracy@3", {}, "smoke")(fedavg, None) == 13.0
+    five = [c for c in cells("T5") if c.key["row"] == "FedHydra"]
+    assert [c.metric for c in five] == [f"best_accuracy@{T}" for T in range(1, 6)]
+    assert len({c.experiments for c in five}) == 1
+
+
+def test_clients_alone_are_read_off_the_run_that_evaluated_them():
+    made = history("T3")
+    column = next(c.key["column"] for c in cells("T3") if c.experiments and at_scale(c.experiments[0], "smoke")
+                  == made.experiment)  # fmt: skip
+    there = {c.key["row"]: c for c in cells("T3") if c.key["column"] == column}
+    scaled = papers.report.scaled
+    read = {row: value(scaled(cell, "smoke"), {made.experiment: made}, "smoke") for row, cell in there.items()}
+    assert [read[f"M{k}"].mean for k in range(1, 6)] == [50, 51, 52, 53, 54]
+    assert read["FedHydra"].mean == 27 and read["DENSE"].status == "not run"
+
+
+def test_best_and_last_epoch_are_two_tables_of_the_same_runs():
+    pairs = list(zip(cells("T1"), cells("E1"), strict=True))
+    assert all((a.experiments, a.printed) == (b.experiments, b.printed) for a, b in pairs)
+    made = history("T2", rounds=1)
+    best, last = (reading(c.metric, {}, "smoke")(made, None) for c in pairs[0])
+    assert (best, last) == (17, 13)
+    assert "selected on test data" in papers.table("fedhydra", "T1", compute=False).title
+
+
+def test_chance_level_is_a_number_in_fedhydra():
+    made = history("T2", rounds=1)
+    made.summary["last10_accuracy"] = 10.1
+    (cell,) = [c for c in cells("T2") if at_scale(c.experiments[0], "smoke") == made.experiment][:1]
+    scaled = papers.report.scaled(cell, "smoke")
+    assert value(scaled, {made.experiment: made}, "small").mean == 17
+    made.summary["failed"] = True
+    assert value(scaled, {made.experiment: made}, "small").status == "failed"
+
+
+def test_small_leaves_every_client_its_samples():
+    """The smallest shares that any table asks of 10,000 images; labels as in the sets that are at hand."""
+    labels = torch.arange(10_000) % 10
+    data = load("digits")
+    for e in {e for name in ("T1", "T2", "T7") for e in runs_of(name, "small") if e.method == "fedhydra"}:
+        fake = type(data)(**{**vars(data), "train_images": data.train_images[:1], "train_labels": labels})
+        assert min(map(len, parts_of(e, fake))) >= 10
+
+
+# -- what a run keeps for the figures
+
+TINY = Experiment(
+    dataset="digits", train_size=200, test_size=50, model="cnn2", width=0.25, alpha=0.5, clients=3, sampled=3, rounds=1,
+    batch_size=32, pixels="unit", method="fedhydra",
+    method_options={"distill_epochs": 2, "generator_steps": 2, "batch": 40, "latent": 8, "generator_width": 0.06},
+)  # fmt: skip
+
+
+def test_a_finished_run_keeps_images_and_weights_and_ships_the_weights(tmp_path, monkeypatch):
+    made = run(TINY, store=tmp_path / "runs")
+    kept = made.kept
+    assert set(kept) == {"images", "labels", "traces", "U", "U_r", "U_c"}
+    assert kept["images"].shape == (20, 1, 28, 28) and kept["images"].dtype == torch.uint8
+    assert kept["labels"].tolist() == sorted(kept["labels"].tolist())
+    assert len(kept["labels"].unique()) >= 9  # of 40 images, at most four of a class
+    assert kept["labels"].bincount().max() <= 4
+    assert made.summary["weights"] == kept["U_r"].tolist() and torch.allclose(
+        kept["U_r"].sum(1), torch.ones(10).double()
+    )
+    assert np.array(made.summary["counts"]).sum() == 200
+    assert len(made.parameters) == made.summary["parameters"]
+    reference.ship([made], "x", tmp_path / "shipped")
+    monkeypatch.setattr(reference, "REFERENCE", tmp_path / "shipped")
+    shipped = reference.find(TINY)
+    assert shipped.summary["weights"] == made.summary["weights"]
+    with pytest.raises(ValueError, match="without parameters"):
+        _ = shipped.kept
+
+
+def test_an_interrupted_run_keeps_the_same(tmp_path):
+    whole = run(TINY, store=tmp_path / "whole").kept
+
+    def stop(row):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(TINY, store=tmp_path / "parts", on_round=stop)
+    parts = run(TINY, store=tmp_path / "parts").kept
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_without_stratification_there_are_no_weights(tmp_path):
+    made = run(TINY.replace(method_options={**TINY.method_options, "teacher": "ae"}), store=tmp_path)
+    assert "weights" not in made.summary and set(made.kept) == {"images", "labels"}
+
+
+def test_the_figure_of_images_leaves_shipped_runs_aside(tmp_path, monkeypatch):
+    (e,) = runs_of("F12", "smoke")
+    monkeypatch.setattr(reference, "find", lambda e: history("F12"))
+    nothing = papers.figure("fedhydra", "F12", compute=False, store=tmp_path)
+    assert len(nothing.data) == 0
+    drawn = papers.figure("fedhydra", "F12", store=tmp_path)
+    assert (tmp_path / e.digest / "summary.json").exists()
+    assert set(drawn.data.images) == {"real", "synthetic"}
+
+
+# -- data sets that are missing
+
+
+def test_cells_of_a_missing_set_stay_not_run_while_the_others_are_run(tmp_path, monkeypatch):
+    played = []
+    monkeypatch.setattr(gathering, "available", lambda name: name != "svhn")
+    monkeypatch.setattr(gathering, "run_many", lambda wanted, *a, **k: played.extend(wanted) or [None] * len(wanted))
+
+    def load(name):
+        raise MissingDataError(f"{name} is not there")
+
+    monkeypatch.setattr(gathering, "load", load)
+    with pytest.warns(UserWarning, match="the runs on svhn are left out: svhn is not there"):
+        gathering.collect(runs_of("T2", "small"), recompute=True, store=tmp_path)
+    assert {e.dataset for e in played} == {"mnist", "fmnist", "cifar10"}
+    with pytest.raises(MissingDataError):
+        gathering.collect(runs_of("T4", "small"), recompute=True, store=tmp_path)
+
+
+# -- figures from shipped runs
+
+
+def test_the_printed_numbers_of_figure_5_are_rows_of_u_r():
+    numbers = printed("fedhydra")
+    weights = numbers[(numbers.table == "F5") & (numbers.metric == "stratified_weight")].value
+    assert (weights.sum() > 1) and (weights < 1).all()  # of one client: no column of shares could hold both
+
+
+@pytest.mark.parametrize("name", papers.figures("fedhydra"))
+def test_a_figure_without_runs_says_so(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(reference, "find", lambda e: None)
+    empty = papers.figure("fedhydra", name, scale="paper", compute=False, store=tmp_path)
+    assert len(empty.data) == 0 and "0 of" in empty.caption
