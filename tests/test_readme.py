@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+import paperlib
 from paperlib import Experiment, run
 from paperlib.data import load
 from paperlib.methods import REGISTRY
@@ -58,3 +59,11 @@ def test_the_python_example_runs(monkeypatch, tmp_path):
 def test_files_that_are_named_exist(path):
     if path != "figures/index.html":  # written by make reproduce
         assert (ROOT / path).exists()
+
+
+def test_the_one_shot_example_has_a_row_per_epoch_on_the_server(monkeypatch, tmp_path):
+    monkeypatch.setenv("PAPERLIB_RUNS", str(tmp_path))
+    names = {"Experiment": Experiment, "paperlib": paperlib}
+    exec(block("one = Experiment"), names)
+    history = paperlib.run(names["one"]).history
+    assert history.epoch.tolist() == [1, 2, 3] and history.test_accuracy.notna().all()
