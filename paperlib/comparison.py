@@ -228,9 +228,10 @@ starts, not what a method reaches in its paper. Seeds 0 to {seeds}, which also d
 
 Accuracy: percent, mean of the last {last} evaluations (every second round), mean ± standard deviation over the seeds
 that did not fail. rounds: until FedAvg's best accuracy of the same seed is reached, mean over the seeds that reach it
-(their number in brackets). time and traffic: seconds and bytes per round over FedAvg's, medians; times are from a
-shared machine. failed: runs that met a NaN or an infinity. the papers: which of the five papers print the method beside
-FedAvg, the median gain in points, and in how many of the settings it is one.
+(their number in brackets). time and traffic: seconds and bytes per round over FedAvg's, medians. The runs shared two
+cores with other work, and a factor of 1.5 in time means nothing; `benchmarks/RESULTS.md` has some methods in turns with
+FedAvg. failed: runs that met a NaN or an infinity. the papers: which of the five papers print the method beside FedAvg,
+the median gain in points, and in how many of the settings it is one.
 
 Data: {sources}. Code: {versions}.
 
