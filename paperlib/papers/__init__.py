@@ -11,6 +11,7 @@ from paperlib.papers.scales import at_scale, check_scale
 from paperlib.papers.settings import Overrides, described, hyperparameters, overriding
 from paperlib.papers.values import TITLES
 from paperlib.paths import figures as figures_folder
+from paperlib.paths import runs as default_store
 from paperlib.tables import ResultTable
 
 TABLES: dict[str, dict[str, TableSpec]] = {
@@ -131,11 +132,15 @@ def _runs(
     """The runs behind a table or figure; those that overrides describe nobody has shipped, so they are always made."""
     wanted = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
     shipped = not getattr(FIGURES[paper].get(name), "tensors", False)
+    found = {} if shipped else finished(wanted, store, shipped)
+    if not shipped:
+        # What is made for its tensors lies apart, so that the shipped run goes on standing in the tables.
+        wanted, store = [e for e in wanted if e not in found], Path(store or default_store()) / "kept"
     if not compute:
-        return finished(wanted, store, shipped)
+        return found | finished(wanted, store, shipped)
     usual = set(experiments(paper, name, scale=scale, seeds=seeds)) if overrides else set(wanted)
     how: dict[str, Any] = {"jobs": jobs, "together": together, "store": store}
-    found = collect([e for e in wanted if e in usual], recompute=recompute, shipped=shipped, **how)
+    found |= collect([e for e in wanted if e in usual], recompute=recompute, shipped=shipped, **how)
     return found | collect([e for e in wanted if e not in usual], recompute=True, **how)
 
 
