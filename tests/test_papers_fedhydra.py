@@ -235,7 +235,7 @@ def test_the_figure_of_images_leaves_shipped_runs_aside(tmp_path, monkeypatch):
     nothing = papers.figure("fedhydra", "F12", compute=False, store=tmp_path)
     assert len(nothing.data) == 0
     drawn = papers.figure("fedhydra", "F12", store=tmp_path)
-    assert (tmp_path / e.digest / "summary.json").exists()
+    assert (tmp_path / "kept" / e.digest / "summary.json").exists(), "apart from the runs of tables"
     assert set(drawn.data.images) == {"real", "synthetic"}
 
 
