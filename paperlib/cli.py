@@ -137,8 +137,9 @@ def compare(
 
     with sentences():
         wanted = comparison.experiments(seeds)
-        run_many([e for e in wanted if not finished([e])], jobs, progress=True)
         found = finished(wanted)
+        missing = [e for e in wanted if e not in found]
+        found |= zip(missing, run_many(missing, jobs, progress=True), strict=True)
         if ship:
             reference.ship(finished(wanted, shipped=False).values(), "comparison-small")
         console.print(f"written to {comparison.write_page(found, seeds)}")

@@ -193,14 +193,14 @@ class Round:
         method, progress, cohort = self.method, self.progress, self.cohort
         e, theta = method.context.experiment, progress.theta
         mean_buffers, total = torch.zeros_like(progress.buffers), 0.0
-        down = len(cohort) * _bytes(theta, progress.buffers, *self.shared.values())
+        down = len(cohort) * bytes_of(theta, progress.buffers, *self.shared.values())
         traffic = {"bytes_up": 0, "bytes_down": down}
 
         def uploads() -> Iterator[tuple[float, int, Upload]]:
             """As they arrive: what a client sent is dropped once it has been added up."""
             nonlocal total
             for p, client, trained in zip(method.weights(cohort), cohort, trained_clients, strict=True):
-                traffic["bytes_up"] += _bytes(trained.buffers, *trained.upload.values())
+                traffic["bytes_up"] += bytes_of(trained.buffers, *trained.upload.values())
                 weight = method.weight(p, trained.upload)
                 if weight == 0:
                     _miss_round(method, progress.clients, [client])
@@ -230,5 +230,6 @@ def _miss_round(method: FedAvg, clients: ClientStates, absent: Iterable[int]) ->
             clients[client] = method.absent(clients[client])
 
 
-def _bytes(*tensors: Tensor) -> int:
+def bytes_of(*tensors: Tensor) -> int:
+    """Size of tensors as they are sent."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from paperlib.data.batches import normalise
 from paperlib.data.datasets import Dataset
+from paperlib.federated.evaluation import BATCH
 from paperlib.oneshot.ensemble import Ensemble
-
-BATCH = 250
 
 
 def averaged(logits: Tensor) -> Tensor:

@@ -14,13 +14,13 @@ from paperlib.experiment import Experiment
 from paperlib.federated.context import Context
 from paperlib.federated.engines import SEQUENTIAL, Engine
 from paperlib.federated.evaluation import evaluate
-from paperlib.federated.simulator import Progress, Row, evaluated_now, parts_of
+from paperlib.federated.simulator import Progress, Row, bytes_of, evaluated_now, parts_of
 from paperlib.federated.streams import torch_rng
 from paperlib.oneshot import build
 from paperlib.oneshot.aggregation import accuracy, logits_of_test_set
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.clients import Clients
-from paperlib.oneshot.ensemble import Ensemble, Model
+from paperlib.oneshot.ensemble import Ensemble
 
 
 def prepare(experiment: Experiment, data: Dataset, kept: Path | None = None) -> tuple[OneShot, Progress, Clients]:
@@ -64,7 +64,7 @@ def simulate(
         row |= {"seconds": time.perf_counter() - started, "bytes_up": 0.0, "bytes_down": 0.0}
         if t == 1:
             clients.forget(round - 1)
-            row["bytes_up"] = float(sum(_bytes(model) for model in ensemble.models))
+            row["bytes_up"] = float(sum(bytes_of(model.theta, model.buffers) for model in ensemble.models))
             row["bytes_down"] = 0.0 if clients.heterogeneous else row["bytes_up"]
         if progress.finite and (t == method.epochs or evaluated_now(e, progress.round)):
             scores = evaluate(method.net, progress.theta, progress.buffers, method.context.data, pool)
@@ -81,7 +81,3 @@ def _of_clients(method: OneShot, progress: Progress, ensemble: Ensemble) -> Row:
     logits = logits_of_test_set(ensemble, data)
     row = {f"client_{k}_accuracy": accuracy(own, data.test_labels) for k, own in enumerate(logits)}
     return row | method.ensembles(logits, data.test_labels, progress)
-
-
-def _bytes(model: Model) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in (model.theta, model.buffers))

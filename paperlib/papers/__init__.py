@@ -132,8 +132,9 @@ def _runs(
     """The runs behind a table or figure; those that overrides describe nobody has shipped, so they are always made."""
     wanted = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
     shipped = not getattr(FIGURES[paper].get(name), "tensors", False)
-    found = {} if shipped else finished(wanted, store, shipped)
+    found: Runs = {}
     if not shipped:
+        found = finished(wanted, store, shipped)
         # What is made for its tensors lies apart, so that the shipped run goes on standing in the tables.
         wanted, store = [e for e in wanted if e not in found], Path(store or default_store()) / "kept"
     if not compute:

@@ -60,17 +60,21 @@ def by_epoch(panels: dict[str, tuple[str, float | None]]) -> tuple[Callable[[int
             figure, axes = plots.panels(len(panels), 4, (2.6, 2.4))
             for ax, title in zip(axes, panels, strict=True):
                 ax.set_title(title)
-                own = data[data.panel == title]
-                if not len(own):
-                    plots.not_run(ax)
-                    continue
-                plots.lines(ax, own, "epoch", "test_accuracy", "method")
-                ax.set_xlabel("epoch on the server")
-                ax.set_ylabel("test accuracy (%)")
+                _accuracy(ax, data[data.panel == title], "epoch", "test_accuracy", "method", "epoch on the server")
             _legend(axes)
         return figure, data
 
     return all_of([place(*at, method) for at in panels.values() for method in METHODS]), draw
+
+
+def _accuracy(ax: Axes, data: pd.DataFrame, x: str, y: str, series: str, label: str) -> None:
+    """Curves of accuracy over x, one per series; or a word that there is no run."""
+    if not len(data):
+        plots.not_run(ax)
+        return
+    plots.lines(ax, data, x, y, series)
+    ax.set_xlabel(label)
+    ax.set_ylabel("test accuracy (%)")
 
 
 def _curve(run: Run) -> pd.DataFrame:
@@ -219,12 +223,7 @@ def local_epochs(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFra
     with plots.style():
         figure, axes = plots.panels(2, 2, (3.4, 2.8))
         for ax, own in zip(axes, (data, data[data.series != "FedAvg"]), strict=True):
-            if not len(own):
-                plots.not_run(ax)
-                continue
-            plots.lines(ax, own, "local_epochs", "accuracy", "series")
-            ax.set_xlabel("local epochs")
-            ax.set_ylabel("test accuracy (%)")
+            _accuracy(ax, own, "local_epochs", "accuracy", "series", "local epochs")
         for i, (name, part) in enumerate(level.groupby("series", sort=False)):
             axes[1].axhline(part.accuracy.mean(), linestyle=":", color=plots.COLOURS[9 - i], label=str(name))
         if len(data):
