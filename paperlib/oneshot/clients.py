@@ -31,10 +31,11 @@ class Clients:
     """
 
     def __init__(self, experiment: Experiment, data: Dataset, parts: Partition, kept: Path | None = None):
-        self.experiment, self.kept, self.digest = training(experiment), kept, experiment.digest
+        self.experiment, self.kept = training(experiment), kept
         own = experiment.client_models
         self.heterogeneous = bool(own)
         self.shared = "-".join([self.experiment.digest, data.fingerprint, *own])
+        self.later = f"{experiment.digest}-{data.fingerprint}"
         names = own or (experiment.model,) * experiment.clients
         bound: dict[str, FedAvg] = {}
         for name in dict.fromkeys(names):
@@ -69,7 +70,7 @@ class Clients:
     def folder(self, round: int) -> Path:
         """Where the models of a communication round are kept."""
         assert self.kept is not None
-        return self.kept / "clients" / (self.shared if round == 1 else f"{self.digest}-{round}")
+        return self.kept / "clients" / (self.shared if round == 1 else f"{self.later}-{round}")
 
     def check(self, round: int, begun: bool) -> None:
         """Raise ValueError where the server has begun a later round, but the models it began with are gone."""
