@@ -34,19 +34,19 @@ def list_() -> None:
 
     with sentences():
         view = Table(expand=True)
-        for column in ("paper", "name", "section"):
+        for column in ("paper", "name", "kind", "section", "notebook"):
             view.add_column(column, no_wrap=True)
         view.add_column("title", no_wrap=True, overflow="ellipsis", ratio=1)
         for scale in RULES:
             view.add_column(f"runs\n{scale}", justify="right", no_wrap=True)
         for paper in papers.TITLES:
             for name in (*papers.tables(paper), *papers.figures(paper)):
-                spec = papers.TABLES[paper].get(name) or papers.FIGURES[paper][name]
+                spec = papers.spec(paper, name)
                 done = []
                 for scale in RULES:
                     wanted = papers.experiments(paper, name, scale=scale)
                     done.append(f"{len(finished(wanted))} of {len(wanted)}" if wanted else "-")
-                view.add_row(paper, name, spec.section, spec.title, *done)
+                view.add_row(paper, name, spec.kind, spec.section, spec.notebook, spec.title, *done)
         console.print(view)
 
 
@@ -54,6 +54,7 @@ def list_() -> None:
 def show(paper: Paper, name: Name, scale: Scale = "small", seeds: Seeds = 3) -> None:
     """The printed table and what we have of it; nothing is run."""
     from paperlib import papers
+    from paperlib.tables import DescriptionTable
 
     with sentences():
         if name in papers.figures(paper):
@@ -61,6 +62,9 @@ def show(paper: Paper, name: Name, scale: Scale = "small", seeds: Seeds = 3) -> 
             console.print(f"{shown!r}\nwritten to {shown.path.with_suffix('.pdf')}", soft_wrap=True, markup=False)
             return
         table = papers.table(paper, name, scale=scale, seeds=seeds, compute=False)
+        if isinstance(table, DescriptionTable):
+            console.print(repr(table), soft_wrap=True, markup=False)
+            return
         text = table.text(("[bold]", "[/bold]"))
         fit = max(1, (console.width - 20) // 45)  # columns of the paper that fit the terminal
         for first in range(0, len(table.labels), fit):

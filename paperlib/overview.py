@@ -18,6 +18,7 @@ from paperlib import papers
 from paperlib.federated.engines import why_not
 from paperlib.methods import REGISTRY, FedAvg, build, options_of
 from paperlib.metrics.communication import CLIENTS, Played, played
+from paperlib.papers.report import needed
 
 # The cheapest network that every method accepts.
 MODEL, WIDTH = "mlp", 0.25
@@ -169,7 +170,7 @@ def tables() -> dict[str, str]:
     found: dict[str, dict[str, list[str]]] = {}
     for key, specs in papers.TABLES.items():
         for table, spec in specs.items():
-            runs = [e for cell in spec.cells(1) for e in cell.experiments]
+            runs = needed(spec, 1)
             bases = {e.method_options["base"] for e in runs if "base" in e.method_options}
             for name in {e.method for e in runs} | bases:
                 found.setdefault(name, {}).setdefault(papers.TITLES[key], []).append(table)

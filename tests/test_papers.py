@@ -5,12 +5,15 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
+import paperlib
 from paperlib import Experiment, papers
 from paperlib.data.datasets import MissingDataError
 from paperlib.papers import gathering, reference
 from paperlib.papers.cells import Cell, failed, reading, value
 from paperlib.papers.gc_fed import experiment
+from paperlib.papers.report import DescriptionSpec, FigureSpec
 from paperlib.papers.scales import RULES, at_scale, rules
 from paperlib.papers.values import TITLES, printed
 from paperlib.paths import ROOT
@@ -133,7 +136,7 @@ def test_a_cell_is_mean_and_sample_deviation_of_the_last_ten_rounds():
 def test_missing_failed_and_unknown_cells_are_never_numbers():
     c = cell()
     assert value(c, {}, "small").status == "not run"
-    assert value(cell(seeds=0), {}, "small").status == "not yet"
+    assert value(cell(seeds=0), {}, "small").status == "printed only"
     runs = {c.experiments[0]: finished_run([50.0] * 20), c.experiments[1]: finished_run([50.0] * 3, failed_at=4)}
     assert value(c, runs, "small") == value(c, runs, "smoke")
     assert (value(c, runs, "small").mean, value(c, runs, "small").status) == (None, "failed")
@@ -269,7 +272,7 @@ def test_a_table_is_written_with_ours_beside_printed(tmp_path, monkeypatch):
     page = (tmp_path / "small/gc_fed/T5.html").read_text()
     assert "<b>66.47 ± 2.49</b>" in page and RULES["small"] in page
     latex = (tmp_path / "small/gc_fed/T5.tex").read_text()
-    assert "\\toprule" in latex and "\\textbf{66.47 $\\pm$ 2.49}" in latex
+    assert "\\toprule" in latex and "\\textbf{66.47 $\\pm$ 2.49}" in latex and "\\underline{39.99 $\\pm$ 0.81}" in latex
     cells = pd.read_csv(tmp_path / "small/gc_fed/T5.csv")
     assert len(cells) == 117 and cells.printed.notna().all()
 
@@ -306,3 +309,42 @@ def test_headline_of_fedacd_holds_in_the_shipped_runs(tmp_path):
         assert accuracy.loc["FedACD", (column, "status")] == "3 of 3 seeds"
         assert accuracy.loc["FedACD", (column, "ours")] > accuracy.loc["FedAvg", (column, "ours")] + 1
         assert risk[(column, "ours")].idxmin() == "FedACD"
+
+
+def test_a_cell_knows_the_line_of_its_number():
+    cells = papers.TABLES["gc_fed"]["T5"].cells(1)
+    rows = printed("gc_fed").set_index("line")
+    for cell in cells:
+        row = rows.loc[cell.line]
+        assert (row.table, row.method) == ("T5", cell.key["row"]) and (row.value == cell.printed or pd.isna(row.value))
+    assert papers.lines(papers.spec("gc_fed", "T5"), "gc_fed") == [cell.line for cell in cells]
+
+
+def test_a_description_is_saved_as_it_is_shown(tmp_path, monkeypatch):
+    rows = pd.DataFrame({"value of λ": ["50 %"]}, index=pd.Index(["GC_Fed"], name="method"))
+    spec = DescriptionSpec("Values", "4.1", "setup", lambda: rows, "From the code.", printed=("T8",))
+    monkeypatch.setitem(papers.TABLES, "gc_fed", {**papers.TABLES["gc_fed"], "T99": spec})
+    monkeypatch.setenv("PAPERLIB_FIGURES", str(tmp_path))
+    table = papers.table("gc_fed", "T99").save()
+    assert repr(table).split("\n") == ["T99. Values", *repr(rows).split("\n"), "From the code."]
+    assert "50 %" in table.path.with_suffix(".html").read_text()
+    assert "GC\\_Fed & 50 \\% \\\\" in table.path.with_suffix(".tex").read_text()
+    assert pd.read_csv(table.path.with_suffix(".csv"), index_col="method").equals(rows)
+    assert papers.experiments("gc_fed", "T99") == [] and len(papers.lines(spec, "gc_fed")) == 12
+
+
+def test_what_a_figure_states_stands_below_it_with_ours_beside(tmp_path, monkeypatch):
+    e = Experiment(**SETTING)
+    cell = Cell({"row": "FedAvg", "column": "best"}, "best_accuracy", 50.0, None, "", (e,), line=7)
+
+    def draw(*_):
+        return Figure(), pd.DataFrame()
+
+    spec = FigureSpec("Curves", "4", "x", lambda seeds: [], draw, cells=lambda _: [cell])
+    monkeypatch.setitem(papers.FIGURES, "gc_fed", {"F99": spec})
+    monkeypatch.setenv("PAPERLIB_FIGURES", str(tmp_path))
+    run = paperlib.run(at_scale(e, "smoke"), store=tmp_path / "runs")
+    shown = papers.figure("gc_fed", "F99", compute=False, store=tmp_path / "runs").save()
+    assert shown.stated.loc["FedAvg", ("best", "ours")] == run.summary["best_accuracy"]
+    assert shown.stated.loc["FedAvg", ("best", "printed")] == 50
+    assert (shown.path.parent / "F99_stated.csv").exists() and papers.lines(spec, "gc_fed") == [7]

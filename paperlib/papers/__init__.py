@@ -1,27 +1,38 @@
 """A paper's tables and figures as data: ``table("gc_fed", "T5", scale="small")``."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from paperlib.experiment import Experiment
 from paperlib.papers import fedacd, fedgps, fedhydra, fedhydra_figures, fedimpro, gc_fed_report
 from paperlib.papers.gathering import Runs, collect, finished
-from paperlib.papers.report import FigureSpec, ResultFigure, TableSpec, build_table, caption
+from paperlib.papers.report import (
+    DescriptionSpec,
+    FigureSpec,
+    ResultFigure,
+    Spec,
+    TableSpec,
+    build_figure,
+    build_table,
+    describe,
+    lines,
+    needed,
+)
 from paperlib.papers.scales import at_scale, check_scale
 from paperlib.papers.settings import Overrides, described, hyperparameters, overriding
 from paperlib.papers.values import TITLES
-from paperlib.paths import figures as figures_folder
 from paperlib.paths import runs as default_store
-from paperlib.tables import ResultTable
+from paperlib.tables import DescriptionTable, ResultTable
 
-TABLES: dict[str, dict[str, TableSpec]] = {
+TABLES: dict[str, Mapping[str, TableSpec | DescriptionSpec]] = {
     "fedgps": fedgps.TABLES,
     "fedacd": fedacd.TABLES,
     "gc_fed": gc_fed_report.TABLES,
     "fedhydra": fedhydra.TABLES,
     "fedimpro": fedimpro.TABLES,
 }
-FIGURES: dict[str, dict[str, FigureSpec]] = {
+FIGURES: dict[str, Mapping[str, FigureSpec]] = {
     "fedgps": fedgps.FIGURES,
     "fedacd": fedacd.FIGURES,
     "gc_fed": gc_fed_report.FIGURES,
@@ -29,10 +40,11 @@ FIGURES: dict[str, dict[str, FigureSpec]] = {
     "fedimpro": fedimpro.FIGURES,
 }
 
-Spec = TypeVar("Spec", TableSpec, FigureSpec)
+Kind = TypeVar("Kind", TableSpec | DescriptionSpec, FigureSpec)
 
 __all__ = [
-    "FIGURES", "TABLES", "TITLES", "experiments", "figure", "figures", "hyperparameters", "table", "tables",
+    "FIGURES", "TABLES", "TITLES", "experiments", "figure", "figures", "hyperparameters", "lines", "spec", "table",
+    "tables",
 ]  # fmt: skip
 
 
@@ -58,8 +70,8 @@ def table(
     together: int = 1,
     store: Path | str | None = None,
     overrides: Overrides | None = None,
-) -> ResultTable:
-    """A table of a paper, our values beside the printed ones.
+) -> ResultTable | DescriptionTable:
+    """A table of a paper, our values beside the printed ones; of a description, what it describes.
 
     scale: "smoke", "small" or "paper" (see `paperlib.papers.scales`). seeds: number of seeds, 0 to seeds - 1.
     recompute, jobs, together, store: see `paperlib.papers.gathering.collect`; compute=False never runs anything.
@@ -69,6 +81,8 @@ def table(
     Raises ValueError for a name that does not exist.
     """
     spec = _find(TABLES, paper, name, "table")
+    if isinstance(spec, DescriptionSpec):
+        return describe(paper, name, spec, scale)
     runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, jobs=jobs, together=together)
     with overriding(paper, overrides):
         made = build_table(paper, name, spec, runs, scale, seeds)
@@ -93,12 +107,16 @@ def figure(
     spec = _find(FIGURES, paper, name, "figure")
     runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, jobs=jobs, together=together)
     with overriding(paper, overrides):
-        drawn, data = spec.draw(runs, scale, seeds)
-        text = caption(spec.experiments(seeds), runs, scale)
-    mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if experiments(paper, name, seeds=seeds) else "")
-    drawn.text(1, 0, mark, ha="right", va="top", fontsize=6, color="0.5")
-    text, path = _said(text, figures_folder() / scale / paper / name, paper, name, seeds, overrides)
-    return ResultFigure(f"{name}. {spec.title}", text, drawn, data, path)
+        made = build_figure(paper, name, spec, runs, scale, seeds)
+    made.caption, made.path = _said(made.caption, made.path, paper, name, seeds, overrides)
+    if made.stated is not None:
+        made.stated.caption, made.stated.path = made.caption, made.path.with_name(f"{name}_stated")
+    return made
+
+
+def spec(paper: str, name: str) -> Spec:
+    """What is known of a table or figure: title, section, notebook, kind. Raises ValueError for an unknown one."""
+    return FIGURES[paper][name] if name in _of(FIGURES, paper) else _find(TABLES, paper, name, "table or figure")
 
 
 def experiments(
@@ -108,12 +126,9 @@ def experiments(
     check_scale(scale)
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}, but must be at least 1")
-    spec = FIGURES[paper][name] if name in _of(FIGURES, paper) else _find(TABLES, paper, name, "table or figure")
+    wanted = spec(paper, name)
     with overriding(paper, overrides):
-        if isinstance(spec, FigureSpec):
-            at_paper = spec.experiments(seeds)
-        else:
-            at_paper = [e for cell in spec.cells(seeds) for e in (*cell.experiments, *cell.baseline)]
+        at_paper = needed(wanted, seeds)
     return list(dict.fromkeys(at_scale(e, scale) for e in at_paper))
 
 
@@ -160,13 +175,13 @@ def _said(text: str, path: Path, paper: str, name: str, seeds: int, overrides: O
     return f"{text} With {described(effective)}.", path.parent / "overridden" / path.name
 
 
-def _of(known: dict[str, dict[str, Spec]], paper: str) -> dict[str, Spec]:
+def _of(known: Mapping[str, Mapping[str, Kind]], paper: str) -> Mapping[str, Kind]:
     if paper not in TITLES:
         raise ValueError(f"unknown paper {paper!r}; the papers are {', '.join(TITLES)}")
     return known.get(paper, {})
 
 
-def _find(known: dict[str, dict[str, Spec]], paper: str, name: str, kind: str) -> Spec:
+def _find(known: Mapping[str, Mapping[str, Kind]], paper: str, name: str, kind: str) -> Kind:
     specs = _of(known, paper)
     if name not in specs:
         raise ValueError(f"{TITLES[paper]} has no {kind} {name!r} here; there are {', '.join(specs) or 'none yet'}")

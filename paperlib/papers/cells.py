@@ -22,9 +22,11 @@ Reading = Callable[[Run, Run | None], float | None]
 class Cell:
     """key: column -> value, the place in a table. printed, printed_std: None where the paper prints no number.
 
-    experiments: one per seed; empty for a method that is not implemented yet. baseline: the runs that a relative
-    quantity is relative to, one per seed. chance_fails: a run that ends at chance level has failed, as most papers
-    have it; where one prints such accuracies, they are numbers like others.
+    experiments: one per seed; empty for a number that no run can stand beside, such as one copied from elsewhere.
+    baseline: the runs that a relative quantity is relative to, one per seed. chance_fails: a run that ends at chance
+    level has failed, as most papers have it; where one prints such accuracies, they are numbers like others.
+    line: where the number stands in the paper's CSV; None if the paper does not print it. read: how it is read off a
+    run, where its metric does not say that.
     """
 
     key: dict[str, object]
@@ -35,11 +37,13 @@ class Cell:
     experiments: tuple[Experiment, ...]
     baseline: tuple[Experiment, ...] = ()
     chance_fails: bool = True
+    line: int | None = None
+    read: Reading | None = None
 
 
 @dataclass(frozen=True)
 class Value:
-    """What we have for a cell. status: "not yet" (method missing), "not run", "failed", or "n of m seeds"."""
+    """What we have for a cell. status: "printed only" (no run is like it), "not run", "failed", or "n of m seeds"."""
 
     mean: float | None
     std: float | None
@@ -61,6 +65,8 @@ def reading(metric: str, setting: dict[str, str], scale: str) -> Reading:
         return lambda run, _: float(run.history[metric].iloc[-1])
     if metric in DIFFERENCES:
         return lambda run, _: DIFFERENCES[metric](run.history.test_accuracy.to_numpy())
+    if metric == "target_accuracy":
+        return lambda run, _: goal(setting, scale, run)
     if metric == "rounds_to_target":
         return lambda run, baseline: rounds_to_target(run.history, goal(setting, scale, baseline), window=1)
     if metric == "speedup":
@@ -110,13 +116,13 @@ def failed(run: Run, scale: str) -> bool:
 def value(cell: Cell, runs: dict[Experiment, Run], scale: str) -> Value:
     """Mean and sample standard deviation over the seeds that have been run; failed as soon as one seed failed."""
     if not cell.experiments:
-        return Value(None, None, "not yet")
+        return Value(None, None, "printed only")
     done = [runs[e] for e in cell.experiments if e in runs]
     if not done:
         return Value(None, None, "not run")
     if any(run.summary["failed"] or (cell.chance_fails and failed(run, scale)) for run in done):
         return Value(None, None, "failed", len(done))
-    read = reading(cell.metric, {k: str(v) for k, v in cell.key.items()}, scale)
+    read = cell.read or reading(cell.metric, {k: str(v) for k, v in cell.key.items()}, scale)
     beside: list[Run | None] = [None] * len(cell.experiments)
     if cell.baseline:
         beside = [runs.get(e) for e in cell.baseline]

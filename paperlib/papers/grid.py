@@ -63,7 +63,7 @@ def cells(
             made.append(
                 Cell(
                     key, (read or {}).get(r["metric"], r["metric"]), r["value"], r["std"], r["note"],
-                    tuple(runs_of(make, r, seeds)), tuple(others),
+                    tuple(runs_of(make, r, seeds)), tuple(others), line=r["line"],
                 )
             )  # fmt: skip
         return made

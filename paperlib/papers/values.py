@@ -21,14 +21,16 @@ NUMBERS = ("alpha", "clients", "sampled", "local_epochs", "rounds", "value", "st
 def printed(paper: str) -> pd.DataFrame:
     """All printed numbers of a paper; do not change it in place. Raises ValueError for an unknown paper.
 
-    Columns: table, the setting (dataset, model, partition, alpha, clients, sampled, local_epochs, rounds, scenario,
-    seed, setting), method, metric, value and std (in the units of the metric), note. Missing text is "".
+    Columns: line (of the file, from 2), table, the setting (dataset, model, partition, alpha, clients, sampled,
+    local_epochs, rounds, scenario, seed, setting), method, metric, value and std (in the units of the metric), note.
+    Missing text is "".
     """
     if paper not in TITLES:
         raise ValueError(f"unknown paper {paper!r}; the papers are {', '.join(TITLES)}")
     rows = pd.read_csv(PAPER_VALUES / f"{paper}.csv", dtype=str, keep_default_na=False)
     for name in NUMBERS:
         rows[name] = pd.to_numeric(rows[name].replace("", None))
+    rows.insert(0, "line", range(2, len(rows) + 2))
     return rows
 
 
