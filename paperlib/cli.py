@@ -131,7 +131,7 @@ def scorecard(
     ] = False,
 ) -> None:
     """How far the tables are reproduced, and where our order of the methods is not the printed one."""
-    from paperlib import papers
+    from paperlib import gallery, papers
     from paperlib import scorecard as made
 
     with sentences():
@@ -151,6 +151,7 @@ def scorecard(
             console.print(view)
         console.print(made.EXPLAINED, soft_wrap=True)
         console.print(f"written to {made.write_page(card)}", soft_wrap=True)
+        gallery.build()  # which has a link to it
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """Papers from one command: their notebooks through papermill, then the scorecard and the gallery."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import nbformat
@@ -45,6 +45,8 @@ def reproduce(*names: str, scale: str = "smoke", seeds: int = 1, jobs: int = 1, 
 
     notebooks = [notebook for paper in chosen for notebook in sorted((NOTEBOOKS / paper).glob("*.ipynb"))]
     with ThreadPoolExecutor(jobs) as pool:  # of threads that wait for the processes of the notebooks
-        list(tqdm(pool.map(execute, notebooks), total=len(notebooks), desc="notebooks"))
+        underway = [pool.submit(execute, notebook) for notebook in notebooks]
+        for done in tqdm(as_completed(underway), total=len(underway), desc="notebooks"):
+            done.result()
     write_page(scorecard())
     return gallery.build()

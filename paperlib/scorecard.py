@@ -213,7 +213,7 @@ def verdict(row: Any) -> str:
     if row.columns and row.correlation < 0:
         said.append("the order disagrees with the paper")
     if row.claims and 2 * row.held < row.claims:
-        said.append("the paper's own method is mostly not the best")
+        said.append(f"its own method is the best in only {row.held} of the {row.claims} columns that the paper claims")
     return "; ".join(said)
 
 
@@ -237,9 +237,7 @@ def write_page(card: pd.DataFrame, folder: Path | None = None) -> Path:
     """Write ``scorecard.html`` into the folder (default: figures/), beside the gallery; returns its path."""
     folder = folder or figures_folder()
     links = "".join(f'<a href="#{paper}">{title}</a>' for paper, title in papers.TITLES.items())
-    if (folder / "index.html").exists():
-        links += '<a href="index.html">Gallery</a>'
-    parts = [f"<nav>{links}</nav>\n<h1>Scorecard</h1>\n<p>{html.escape(EXPLAINED)}</p>"]
+    parts = [f'<nav>{links}<a href="index.html">Gallery</a></nav>\n<h1>Scorecard</h1>\n<p>{html.escape(EXPLAINED)}</p>']
     for paper, title in papers.TITLES.items():
         tables, figures = coverage(paper)
         said = f"{tables} tables and {figures} figures can be asked for. Below are the tables with results."
@@ -256,6 +254,8 @@ def _rows(text: pd.DataFrame) -> str:
     text = text.drop(columns=empty)
     text.index = pd.Index([html.escape(str(name)) for name in text.index])
     marked = text.map(html.escape)
+    for name in [name for name in marked if str(name).startswith(("run", "claims"))]:
+        marked[name] = marked[name].str.replace(" ", "&nbsp;")
     if "verdict" in marked:
         marked["verdict"] = [f"<b>{said}</b>" if said else "" for said in marked.verdict]
     return marked.to_html(border=0, escape=False, justify="left", classes="card")

@@ -142,8 +142,8 @@ def test_disagreement_is_said_in_words_on_the_page(one_table, tmp_path):
     assert "disagrees" not in scorecard.write_page(card, tmp_path).read_text()
     turned = card.assign(correlation=-card.correlation, held=0)
     page = scorecard.write_page(turned, tmp_path).read_text()
-    assert "small: the order disagrees with the paper; the paper&#x27;s own method is mostly not the best" in page
-    assert "0 of 1" in page and "-1.00 (p 0.042; 4 methods, 1 column)" in page
+    assert "small: the order disagrees with the paper; its own method is the best in only 0 of the 1 columns" in page
+    assert "0&nbsp;of&nbsp;1" in page and "-1.00 (p 0.042; 4 methods, 1 column)" in page
     assert "http" not in page and 'src="' not in page  # it needs nothing else
 
 
