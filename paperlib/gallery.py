@@ -17,7 +17,8 @@ nav a { margin-right: 1.2em } nav, .names, section .files { font-family: Helveti
 h2, h3, section { scroll-margin-top: 3.2em } h2 { margin-top: 2em; border-bottom: 2px solid #222 }
 table { font-family: Helvetica, Arial, sans-serif; font-size: 80%; border-collapse: collapse }
 td, th { padding: 2px 8px; vertical-align: top } tr:nth-child(even) td { background: #f6f6f6 }
-section { margin: 2.5em 0 } section p { font-size: 90%; margin: .6em 0 } .wide { overflow-x: auto } img { max-width: 100% } .note { color: #555; max-width: 60em }
+section { margin: 2.5em 0 } section p { font-size: 90%; margin: .6em 0 }
+.wide { overflow-x: auto } img { max-width: 100% } .note { color: #555; max-width: 60em }
 details { margin: .5em 0 } .names a { display: inline-block; margin: 0 .7em .2em 0 } .files a { margin-right: .4em }
 """
 
@@ -96,7 +97,9 @@ def _section(folder: Path, place: str, name: str, spec: Spec) -> str:
         body = f'<div class="wide">{path.with_suffix(".html").read_text()}</div>'
     else:
         title, caption = path.with_suffix(".txt").read_text().split("\n")[:2]
-        body = f'<p><b>{html.escape(title)}</b></p>\n<img srcset="{place}/{name}.png 1.5x" src="{place}/{name}.png" alt="{html.escape(title)}">\n'
+        image = f"{place}/{name}.png"
+        body = f"<p><b>{html.escape(title)}</b></p>\n"
+        body += f'<img srcset="{image} 1.5x" src="{image}" alt="{html.escape(title)}">\n'
         body += f'<p class="note">{html.escape(caption)}</p>'
         suffixes = ["csv", "pdf", "png"]
     files = [f'<a href="{place}/{name}.{suffix}">{suffix.upper()}</a>' for suffix in suffixes]
