@@ -38,8 +38,9 @@ def reproduce(*names: str, scale: str = "smoke", seeds: int = 1, jobs: int = 1, 
         executed = folder / notebook.name
         parameters = {"scale": scale, "seeds": seeds, "recompute": recompute}
         papermill.execute_notebook(
-            str(notebook), str(executed), parameters, cwd=str(notebook.parent), progress_bar=False
-        )
+            str(notebook), str(executed), parameters, cwd=str(notebook.parent), progress_bar=False,
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],  # a kernel warns of its unencrypted local connection
+        )  # fmt: skip
         page, _ = HTMLExporter().from_notebook_node(nbformat.read(executed, as_version=4))
         executed.with_suffix(".html").write_text(page)
 
