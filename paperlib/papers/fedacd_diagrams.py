@@ -50,5 +50,7 @@ def workflow(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
 def _matrix(ax: Axes, x: float, y: float, values: Tensor, cell: float = 0.18) -> None:
     """Shares as dark as they are large, rows from above."""
     rows = len(values)
-    ax.imshow(values, extent=(x, x + rows * cell, y, y + rows * cell), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    ax.imshow(
+        values.numpy(), extent=(x, x + rows * cell, y, y + rows * cell), cmap="Blues", vmin=0, vmax=1, aspect="auto"
+    )
     ax.add_patch(Rectangle((x, y), rows * cell, rows * cell, fill=False, edgecolor="0.5", linewidth=0.6))

@@ -128,7 +128,12 @@ def means(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
                 for source in range(3):
                     x, y = 3.6 * source, -3.6 * out
                     ax.imshow(
-                        share[out, source], extent=(x, x + 3, y - 3, y), cmap="Blues", vmin=-0.2, vmax=1.2, zorder=1
+                        share[out, source].numpy(),
+                        extent=(x, x + 3, y - 3, y),
+                        cmap="Blues",
+                        vmin=-0.2,
+                        vmax=1.2,
+                        zorder=1,
                     )
                     for line in range(4):
                         ax.plot([x, x + 3], [y - line] * 2, color="white", linewidth=0.6, zorder=2)
