@@ -12,9 +12,12 @@ from typing import Any
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
 from paperlib.papers.fedgps_descriptions import communication_costs, hyperparameters
+from paperlib.papers.gathering import Runs
 from paperlib.papers.grid import TITLES, Row, cells, federation, rows, runs_of
 from paperlib.papers.report import DescriptionSpec, TableSpec
+from paperlib.papers.scales import at_scale
 from paperlib.papers.settings import methods, setting
+from paperlib.store import Run
 
 Cells = Callable[[int], list[Cell]]
 # 500 clients: no draw gives every one ten samples.
@@ -53,6 +56,12 @@ def printed(name: str, metric: str, named: bool = True) -> list[dict[str, Any]]:
     """The rows of a metric in a table, of methods or of none; the note is "failed" where that is what it says."""
     found = rows("fedgps", name, (metric,), METHODS if named else ("",))
     return [{**r, "note": "failed"} if r["note"].startswith("failed") else r for r in found]
+
+
+def found(runs: Runs, wanted: list[Experiment], scale: str) -> list[Run]:
+    """Those of the runs that are there and have not failed."""
+    there = [runs[at_scale(e, scale)] for e in wanted if at_scale(e, scale) in runs]
+    return [run for run in there if not run.summary["failed"]]
 
 
 # -- tables by scenario

@@ -21,8 +21,8 @@ def communication_costs() -> pd.DataFrame:
     fedavg = sum(counted["fedavg"].down[1:] + counted["fedavg"].up[1:])
     rows = []
     for way in ("download", "upload"):
-        printed = {r.method: r.note for r in printed_table("fedgps", "T5").itertuples() if way in str(r.metric)}
-        formulas = {VARIANT[name]: re.findall(r"symbolic: (\S+)", note)[0] for name, note in printed.items()}
+        printed = printed_table("fedgps", "T5").query("metric.str.contains(@way)").set_index("method").note
+        formulas = {VARIANT[str(name)]: re.findall(r"symbolic: (\S+)", note)[0] for name, note in printed.items()}
         for name, seen in counted.items():
             formula, bytes_ = formulas.get(name, ""), seen.down if way == "download" else seen.up
             model = seen.method.net.size

@@ -198,7 +198,7 @@ def scaled(cell: Cell, scale: str) -> Cell:
 def caption(experiments: list[Experiment], runs: Runs, scale: str) -> str:
     """What stands under every table and figure: scale and its rule, runs done, data, code versions."""
     wanted = list(dict.fromkeys(at_scale(e, scale) for e in experiments))
-    text = rules(scale, experiments)
+    text = rules(scale, experiments) if wanted else "The same at every scale: it needs no runs."
     if wanted:
         done = [runs[e] for e in wanted if e in runs]
         text += f" {len(done)} of {len(wanted)} runs are done"
