@@ -129,7 +129,7 @@ def test_table_5_counts_what_its_formulas_say_but_for_the_counts():
         row = table.loc[("FedGPS", way)]
         assert row["printed formula"] == f"{formula:,}" and 0 <= row["later rounds"] - formula <= classes
     assert table.loc[("FedGPS", "download"), "first round"] == larger
-    assert table.loc[("FedGPS-CF", "download"), "later rounds"] == larger + classes * 512
+    assert 0 <= table.loc[("FedGPS-CF", "download"), "later rounds"] - (larger + classes * 512) <= classes
 
 
 def test_table_7_is_what_the_runs_have():
