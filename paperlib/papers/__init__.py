@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paperlib.experiment import Experiment
-from paperlib.papers import fedacd, fedgps, fedhydra, fedhydra_figures, fedimpro, gc_fed_report
+from paperlib.papers import fedacd, fedgps, fedgps_figures, fedhydra, fedhydra_figures, fedimpro, gc_fed_report
 from paperlib.papers.gathering import Runs, collect, finished
 from paperlib.papers.report import (
     DescriptionSpec,
@@ -33,7 +33,7 @@ TABLES: dict[str, Mapping[str, TableSpec | DescriptionSpec]] = {
     "fedimpro": fedimpro.TABLES,
 }
 FIGURES: dict[str, Mapping[str, FigureSpec]] = {
-    "fedgps": fedgps.FIGURES,
+    "fedgps": fedgps_figures.FIGURES,
     "fedacd": fedacd.FIGURES,
     "gc_fed": gc_fed_report.FIGURES,
     "fedhydra": fedhydra_figures.FIGURES,

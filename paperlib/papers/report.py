@@ -138,7 +138,7 @@ def result_table(cells: Sequence[Cell], runs: Runs, scale: str, rows_are: str) -
             "printed_std": np.nan if cell.printed_std is None else cell.printed_std,
             "difference": mean - printed,
             "status": ours.status,
-            "printed_status": cell.note if cell.note in ("failed", "not run") else "",
+            "printed_status": cell.note if cell.note in ("failed", "not run", "not reached") else "",
         }
     rows = list(dict.fromkeys(row for row, _ in entries))
     columns = list(dict.fromkeys(column for _, column in entries))

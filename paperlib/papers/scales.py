@@ -67,7 +67,8 @@ def at_scale(experiment: Experiment, scale: str) -> Experiment:
         mlp = e.model == "mlp"
         network: dict[str, Any] = {"model": "mlp", "width": 0.25} if mlp else {"model": "cnn", "width": 0.125}
         epochs = -(-e.local_epochs // 3)
-        clients = {"clients": 20, "sampled": min(e.sampled, 20), "min_samples": 1}
+        count = 1 if e.clients == 1 else 20
+        clients = {"clients": count, "sampled": min(e.sampled, count), "min_samples": 1}
         options = resized(e, network["model"], 15 * epochs)
         return e.replace(dataset="digits", rounds=15, local_epochs=epochs, method_options=options, **clients, **network)
     rounds, model = max(40, e.rounds // 10), e.model if e.model in SMALL_NETWORKS else "cnn"
@@ -142,4 +143,6 @@ def rules(scale: str, experiments: Sequence[Experiment]) -> str:
     text = f"Scale {scale}: {RULES[scale]}"
     for dataset in replaced:
         text += f" {DATASETS[dataset].title} is replaced by {DATASETS[stand_in(dataset)].title}."
+    if scale == "smoke" and any(e.clients == 1 for e in experiments):
+        text += " Centralized training has one client that holds everything."
     return text
