@@ -36,6 +36,7 @@ OWN = {
     "fedhydra": {"FedHydra"},
     "fedimpro": {"FedImpro"},
 }
+LEVELS = ("target_accuracy", "centralized_accuracy")  # of a table's rows that are not methods
 SEEDS = 3
 LEAST = 3  # methods, of which an order is worth a word
 EXACT = 8  # up to so many methods all orders are gone through; of more, so many are drawn:
@@ -114,7 +115,7 @@ def _table(
         columns: list[Column] = []
         far: list[float] = []
         if runs and scale in COMPARED:
-            table = result_table(cells, runs, scale, spec.rows)
+            table = result_table([cell for cell in cells if cell.metric not in LEVELS], runs, scale, spec.rows)
             for label in table.labels:
                 part = pd.DataFrame(table[label])
                 if spec.rows == "method":

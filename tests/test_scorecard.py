@@ -101,10 +101,14 @@ def one_table(monkeypatch):
 
         def cells(seeds):
             read = [lambda run, _: values[run.experiment.seed]] * 4
+            level = (at_paper[METHODS[0]],)  # what stands beside the methods to be reached is none of them
             return [
                 Cell({"row": m, "column": "MNIST"}, "accuracy", 50.0 + n, 0.5, "", (e,), line=n, read=read[n])
                 for n, (m, e) in enumerate(at_paper.items())
-            ] + [Cell({"row": "copied", "column": "MNIST"}, "accuracy", 1.0, None, "", ())]
+            ] + [
+                Cell({"row": "target", "column": "MNIST"}, "target_accuracy", 90.0, None, "", level, read=read[0]),
+                Cell({"row": "copied", "column": "MNIST"}, "accuracy", 1.0, None, "", ()),
+            ]
 
         summary = {"failed": False, "last10_accuracy": 50, "classes": 10}
         made = {scorecard.at_scale(e, scale): Run(e, summary, pd.DataFrame()) for e in at_paper.values()}
@@ -123,18 +127,18 @@ def one_table(monkeypatch):
 def test_differences_are_in_printed_deviations_at_scale_paper(one_table):
     _, table = one_table("paper")
     row = table.loc["paper"]
-    assert (row.run, row.cells, row.held, row.claims) == (4, 4, 1, 1)
+    assert (row.run, row.cells, row.held, row.claims) == (5, 5, 1, 1)
     assert row.correlation == pytest.approx(1) and row.difference == pytest.approx((0 + 1 + 2 + 3) / 4 / 0.5)
     assert table.loc["small", "run"] == 0 and np.isnan(table.loc["small", "correlation"])
 
 
 def test_nothing_is_concluded_from_smoke_and_differences_not_from_small(one_table):
     smoke = one_table("smoke")[1].loc["smoke"]
-    assert (smoke.run, smoke.columns, smoke.claims) == (4, 0, 0) and np.isnan([smoke.correlation, smoke.p]).all()
+    assert (smoke.run, smoke.columns, smoke.claims) == (5, 0, 0) and np.isnan([smoke.correlation, smoke.p]).all()
     small = one_table("small")[1].loc["small"]
     assert small.correlation == pytest.approx(1) and np.isnan(small.difference)
     other = one_table("small", rows="border")[1].loc["small"]
-    assert (other.run, other.columns) == (4, 0)  # its rows are not methods
+    assert (other.run, other.columns) == (5, 0)  # its rows are not methods
 
 
 def test_disagreement_is_said_in_words_on_the_page(one_table, tmp_path):
