@@ -124,42 +124,84 @@ def feature_distance(run: Run) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def inversion(
-    run: Run, images: int = 5, noise: tuple[float, ...] = (0.0, 0.1, 0.5), steps: int = 300
-) -> tuple[Figure, pd.DataFrame]:
-    """Figures 11 to 13: images, what is rebuilt from their own features, and from the shared mean of their class.
+@dataclass
+class Attack:
+    """Images [n, C, H, W] of n classes, and what the receiver of `target` rebuilds of them.
 
-    noise: standard deviations of Gaussian noise on the mean. The data frame has the correlation of each rebuilt image
-    with its original, from -1 to 1, and of the class's mean image with it for comparison.
+    labels: [n]. mean_images: [n, C, H, W], mean of all images of the same class. rebuild: name -> target [n, D] at the
+    cut -> images.
     """
+
+    clients: Clients
+    originals: Tensor
+    labels: Tensor
+    features: Tensor
+    mean_images: Tensor
+    draw: torch.Generator
+    steps: int
+
+    def rebuild(self, target: Tensor) -> Tensor:
+        """Images [n, C, H, W] whose features at the cut are close to target [n, D]."""
+        method = self.clients.method
+        shape = (self.originals.shape[1], self.originals.shape[2], self.originals.shape[3])
+        with worker_pool(1):
+            return invert(
+                method.net, self.clients.theta, target.view(-1, *method.shape), method.first, shape, steps=self.steps,
+                generator=self.draw, buffers=self.clients.buffers,
+            ).detach()  # fmt: skip
+
+
+def attack(run: Run, images: int = 8, steps: int = 300) -> Attack:
+    """The first image of each of the first ``images`` classes, as an attacker of FedImpro's final model would."""
     clients = clients_of(run)
-    method = clients.method
     x, h, y = torch.cat(clients.x), torch.cat(clients.h), torch.cat(clients.y)
-    chosen = [int((y == c).nonzero()[0]) for c in range(min(images, method.classes))]
-    originals = x[chosen]
+    chosen = [int((y == c).nonzero()[0]) for c in range(min(images, clients.method.classes))]
     mean_images = torch.stack([x[y == c].mean(0) for c in y[chosen]])
     draw = torch_rng(run.experiment.seed, "inversion")
-    targets = {"own feature": h[chosen]}
+    return Attack(clients, x[chosen], y[chosen], h[chosen], mean_images, draw, steps)
+
+
+def private_images(run: Run, images: int = 8) -> tuple[Figure, pd.DataFrame]:
+    """Figure 11: the images themselves. The data frame has their classes."""
+    of = attack(run, images)
+    figure, _ = _pictures(of, {"original": of.originals})
+    return figure, pd.DataFrame({"class": of.labels.tolist()})
+
+
+def from_features(run: Run, images: int = 8, steps: int = 300) -> tuple[Figure, pd.DataFrame]:
+    """Figure 12: what is rebuilt from each image's own feature; data as in `from_means`."""
+    of = attack(run, images, steps)
+    return _pictures(of, {"original": of.originals, "own feature": of.rebuild(of.features)})
+
+
+def from_means(
+    run: Run, images: int = 8, noise: tuple[float, ...] = (0.0, 0.01, 0.1, 0.5), steps: int = 300
+) -> tuple[Figure, pd.DataFrame]:
+    """Figure 13: what is rebuilt from the shared mean of each image's class, and the class's mean image beside it.
+
+    noise: standard deviations of Gaussian noise on the mean. The data frame has the correlation of each rebuilt image,
+    and of the mean image, with the original, from -1 to 1.
+    """
+    of = attack(run, images, steps)
+    rebuilt, mean = {"original": of.originals, "mean image": of.mean_images}, of.clients.mu[of.labels]
     for sigma in noise:
-        mean = clients.mu[y[chosen]]
-        targets[f"mean, noise {sigma:g}"] = mean + sigma * torch.randn(mean.shape, generator=draw)
-    image = (originals.shape[1], originals.shape[2], originals.shape[3])
-    rebuilt = {"original": originals, "mean image": mean_images}
-    with worker_pool(1):
-        for name, target in targets.items():
-            rebuilt[name] = invert(
-                method.net, clients.theta, target.view(-1, *method.shape), method.first, image,
-                steps=steps, generator=draw, buffers=clients.buffers,
-            ).detach()  # fmt: skip
-    rows = []
-    for name in list(rebuilt)[1:]:
-        for c, value in zip(y[chosen].tolist(), similarity(originals, rebuilt[name]).tolist(), strict=True):
-            rows.append({"from": name, "class": c, "correlation": value})
+        rebuilt[f"mean, noise {sigma:g}"] = of.rebuild(mean + sigma * torch.randn(mean.shape, generator=of.draw))
+    return _pictures(of, rebuilt)
+
+
+def _pictures(of: Attack, rows: dict[str, Tensor]) -> tuple[Figure, pd.DataFrame]:
+    """A row of pictures each, and how much those after the first, the originals, correlate with it."""
+    values = [
+        {"from": name, "class": label, "correlation": value}
+        for name in list(rows)[1:]
+        for label, value in zip(of.labels.tolist(), similarity(of.originals, rows[name]).tolist(), strict=True)
+    ]
+    columns = len(of.labels)
     with plots.style():
-        figure, axes = plots.panels(len(rebuilt) * len(chosen), len(chosen), (0.9, 0.95))
-        for number, (name, pictures) in enumerate(rebuilt.items()):
+        figure, axes = plots.panels(len(rows) * columns, columns, (0.8, 0.8))
+        for number, (name, pictures) in enumerate(rows.items()):
             for column, picture in enumerate(pictures):
-                ax = axes[number * len(chosen) + column]
+                ax = axes[number * columns + column]
                 shown = picture.permute(1, 2, 0).double().numpy()
                 low, high = np.quantile(shown, (0.01, 0.99))
                 ax.imshow(((shown - low) / max(high - low, 1e-9)).clip(0, 1).squeeze(), cmap="gray")
@@ -167,5 +209,5 @@ def inversion(
                 ax.set_yticks([])
                 ax.grid(False)
                 if column == 0:
-                    ax.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=7)
-    return figure, pd.DataFrame(rows)
+                    ax.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
+    return figure, pd.DataFrame(values, columns=["from", "class", "correlation"])
