@@ -19,6 +19,7 @@ from paperlib.federated.local import start_visit
 from paperlib.federated.simulator import dataset_of, prepare
 from paperlib.federated.streams import torch_rng
 from paperlib.federated.workers import worker_pool
+from paperlib.ingredients.gaussians import class_moments
 from paperlib.methods.fedimpro import FedImpro
 from paperlib.metrics.inversion import invert, similarity
 from paperlib.metrics.variance import gradient_variance, mixed_gradients, reduction
@@ -32,7 +33,8 @@ COMPARED = 100  # samples per side of a Wasserstein distance, whose cost grows w
 class Clients:
     """What the clients of a run hold: images x, features h [n, D] at the cut, labels y, per client.
 
-    theta, buffers: the final model. mu, s: [C, D], the clients' class statistics of h, averaged as in Eq. 7.
+    theta, buffers: the final model. mu, s: [C, D], mean and spread of h by class, averaged over the clients that have
+    the class: where Eq. 6 and 7 tend to once the initial statistics are forgotten.
     """
 
     method: FedImpro
@@ -55,20 +57,21 @@ def clients_of(run: Run) -> Clients:
     method, progress = prepare(e, data)
     assert isinstance(method, FedImpro)
     x, h, y = [], [], []
-    initial = {"mu": progress.server["mu"], "s": progress.server["s"]}
-    sums = {name: torch.zeros_like(value) for name, value in initial.items()}
+    zero = torch.zeros_like(progress.server["mu"])
+    mu, s, holders, spreads = zero.clone(), zero.clone(), zero[:, :1].clone(), zero[:, :1].clone()
     for own in method.context.indices:
         images = normalise(data.train_images[own], data)
         with torch.no_grad():
             features = method.net(theta, images, stop=method.first, buffers=buffers).flatten(1)
-        notes = dict(initial)
-        method.follow(notes, features.clone(), data.train_labels[own])
-        for name, value in notes.items():
-            sums[name] += value / e.clients
+        n, mean, variance = class_moments(features, data.train_labels[own], method.classes)
+        mu += torch.where(n > 0, mean, zero)
+        s += torch.where(n > 1, variance.sqrt().clamp(max=method.s_max or 0.0), zero)
+        holders += n > 0
+        spreads += n > 1
         x.append(images)
         h.append(features)
         y.append(data.train_labels[own])
-    return Clients(method, theta, buffers, x, h, y, sums["mu"], sums["s"])
+    return Clients(method, theta, buffers, x, h, y, mu / holders.clamp(min=1), s / spreads.clamp(min=1))
 
 
 def variance_by_draws(run: Run, ratios: tuple[float, ...] = (0.0, 0.5, 1.0, 3.0)) -> pd.DataFrame:
@@ -208,6 +211,7 @@ def _pictures(of: Attack, rows: dict[str, Tensor]) -> tuple[Figure, pd.DataFrame
                 ax.set_xticks([])
                 ax.set_yticks([])
                 ax.grid(False)
+                ax.spines[:].set_visible(False)
                 if column == 0:
                     ax.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
     return figure, pd.DataFrame(values, columns=["from", "class", "correlation"])

@@ -80,12 +80,12 @@ def _curves(ax: Any, data: pd.DataFrame, column: str) -> None:
 
 
 def _legends(axes: list[Any], columns: int, shared: bool) -> None:
-    """One legend to the right of the first row, or one in every panel."""
-    chosen = axes[min(columns, len(axes)) - 1 :][:1] if shared else axes
-    for ax in chosen:
+    """One legend to the right of the first row, or one in every panel, the last one's to its right."""
+    outside = axes[min(columns, len(axes)) - 1]
+    for ax in [outside] if shared else axes:
         if ax.get_legend_handles_labels()[0]:
-            where: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if shared else {"loc": "best"}
-            ax.legend(fontsize=7.5, **where)
+            where: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if ax is outside else {}
+            ax.legend(**where)
 
 
 def settings_of(dataset: str) -> Panels:
