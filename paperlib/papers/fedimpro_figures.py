@@ -4,11 +4,12 @@ The paper leaves FedNova out of Figure 2b, because its authors' code measures Fe
 others have models. Measured alike it belongs there.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from paperlib import plots
@@ -61,31 +62,33 @@ def by_round(panels: Panels, columns: int = 2) -> dict[str, Any]:
         data = stacked([part for part in parts if len(part)], ["panel", "round", "test_accuracy", "method", "seed"])
         with plots.style():
             figure, axes = plots.panels(len(panels), columns, (3.2, 2.4))
-            for ax, title in zip(axes, panels, strict=True):
+            for ax, (title, curves) in zip(axes, panels.items(), strict=True):
                 ax.set_title(title)
-                _curves(ax, data[data.panel == title], "test_accuracy")
+                _curves(ax, data[data.panel == title], "test_accuracy", list(curves))
             _legends(axes, columns, shared=len({tuple(curves) for curves in panels.values()}) == 1)
         return figure, data
 
     return {"experiments": experiments, "draw": draw}
 
 
-def _curves(ax: Any, data: pd.DataFrame, column: str) -> None:
+def _curves(ax: Axes, data: pd.DataFrame, column: str, among: Sequence[str]) -> None:
     if not len(data):
         plots.not_run(ax)
         return
-    plots.lines(ax, data, "round", column, "method", window=WINDOW)
+    plots.lines(ax, data, "round", column, "method", window=WINDOW, among=among)
     ax.set_xlabel("round")
     ax.set_ylabel(LABELS[column])
 
 
-def _legends(axes: list[Any], columns: int, shared: bool) -> None:
-    """One legend to the right of the first row, or one in every panel, the last one's to its right."""
+def _legends(axes: Sequence[Axes], columns: int, shared: bool) -> None:
+    """One legend of all curves to the right of the first row, or one in every panel, the last one's to its right."""
     outside = axes[min(columns, len(axes)) - 1]
     for ax in [outside] if shared else axes:
-        if ax.get_legend_handles_labels()[0]:
+        of = axes if shared else [ax]
+        known = {label: line for a in of for line, label in zip(*a.get_legend_handles_labels(), strict=True)}
+        if known:
             where: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if ax is outside else {}
-            ax.legend(**where)
+            ax.legend(known.values(), known.keys(), **where)
 
 
 def settings_of(dataset: str) -> Panels:
@@ -115,7 +118,7 @@ def two_panels(curves: Mapping[str, Row], make: Make = experiment) -> Draw:
             figure, axes = plots.panels(2, 2, (3.3, 2.6))
             for ax, column, panel in zip(axes, LABELS, "ab", strict=True):
                 ax.set_title(f"({panel})", loc="left")
-                _curves(ax, data, column)
+                _curves(ax, data, column, list(curves))
             _legends(axes, 2, shared=True)
         return figure, data
 
@@ -207,15 +210,17 @@ AFTER = 2000  # rounds after which the paper states what is left of the learning
 
 
 def stated_about_figure_8(seeds: int) -> list[Cell]:
+    """Best accuracies; the learning rate in percent of the one before and of the first, which are printed as shares."""
     made = []
     for r in rows("F8", "test_accuracy", "lr_decay_per_round", "lr_ratio"):
         label = {"constant": "lr constant", "exponential": "lr decays"}[parse(r["setting"])["lr_schedule"]]
-        column, read = {
-            "test_accuracy": ("best accuracy (%)", lambda run, _: float(run.summary["best_accuracy"])),
-            "lr_decay_per_round": ("factor per round", lambda run, _: run.experiment.lr_decay),
-            "lr_ratio": (f"lr after {AFTER} rounds / first", lambda run, _: run.experiment.lr_decay**AFTER),
+        column, unit, read = {
+            "test_accuracy": ("best accuracy (%)", 1, lambda run, _: float(run.summary["best_accuracy"])),
+            "lr_decay_per_round": ("lr after a round (%)", 100, lambda run, _: 100 * run.experiment.lr_decay),
+            "lr_ratio": (f"lr after {AFTER} rounds (%)", 100, lambda run, _: 100 * run.experiment.lr_decay**AFTER),
         }[r["metric"]]
-        made.append(cell_of(r, label, column, runs_of(experiment, r, seeds), r["metric"], (), read))
+        row, runs = {**r, "value": unit * r["value"]}, runs_of(experiment, r, seeds)
+        made.append(cell_of(row, label, column, runs, r["metric"], (), read))
     return made
 
 
