@@ -98,9 +98,12 @@ def spread(ax: Axes, data: pd.DataFrame, x: str, group: str) -> None:
     ax.set_ylabel("test accuracy (%)")
 
 
-def lines(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, window: int = 1) -> None:
-    """Mean over the seeds of y against x, a line per ``group``; with a window over x, the raw mean stands behind it."""
-    look = looks([str(name) for name in data[group].unique()])
+def lines(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, window: int = 1, among: Sequence[str] = ()) -> None:
+    """Mean over the seeds of y against x, a line per ``group``; with a window over x, the raw mean stands behind it.
+
+    among: all groups of a figure, where a panel may lack some, so that each looks the same in all panels.
+    """
+    look = looks(among or [str(name) for name in data[group].unique()])
     for name, part in data.groupby(group, sort=False):
         mean = part.groupby(x)[y].mean()
         colour, line = look[str(name)]
