@@ -426,26 +426,27 @@ def runs(kind: str) -> dict[str, dict[str, Any]]:
 
     Found by trying: a method that refuses its defaults is tried with every other choice of a single option.
     """
-    tried = {name: _tried(kind, name, method) for name, method in REGISTRY.items()}
-    return {name: dict(options) for name, (options, refusal) in tried.items() if not refusal}
+    tried = {name: _tried(kind, name, method)[0] for name, method in REGISTRY.items()}
+    return {name: dict(options) for name, options in tried.items() if options is not None}
 
 
 def refused(kind: str) -> dict[str, str]:
-    """The other registered methods -> why they do not run, in the words of the method where it has any."""
+    """The registered methods that do not run with their defaults -> why, in words of the method where it has any."""
     tried = {name: _tried(kind, name, method)[1] for name, method in REGISTRY.items()}
     return {name: refusal for name, refusal in tried.items() if refusal}
 
 
 @cache
-def _tried(kind: str, name: str, method: type[FedAvg]) -> tuple[tuple[tuple[str, Any], ...], str]:
-    """Options with which a method runs, and why it does not, or ""."""
-    first = _refusal(kind, name, {})
-    if first:
-        for option, default in options_of(method).items():
-            for other in _choices(method, option, default):
-                if not _refusal(kind, name, {option: other}):
-                    return ((option, other),), ""
-    return (), first
+def _tried(kind: str, name: str, method: type[FedAvg]) -> tuple[tuple[tuple[str, Any], ...] | None, str]:
+    """Options with which a method runs, None if there are none, and why it does not with its defaults, or ""."""
+    refusal = _refusal(kind, name, {})
+    if not refusal:
+        return (), ""
+    for option, default in options_of(method).items():
+        for other in _choices(method, option, default):
+            if not _refusal(kind, name, {option: other}):
+                return ((option, other),), refusal
+    return None, refusal
 
 
 def _refusal(kind: str, name: str, options: Mapping[str, Any]) -> str:
@@ -472,7 +473,7 @@ def telling_options(kind: str, name: str, most: int = 3) -> dict[str, Any]:
 
 @cache
 def _telling(kind: str, name: str, method: type[FedAvg], most: int) -> tuple[tuple[str, Any], ...]:
-    fixed = dict(_tried(kind, name, method)[0])
+    fixed = dict(_tried(kind, name, method)[0] or ())
     defaults = {option: value for option, value in options_of(method).items() if option not in fixed}
     numbers = {option for option, value in defaults.items() if type(value) in (int, float)}
     before, found = _sample(kind, name, fixed), []
