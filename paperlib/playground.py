@@ -287,7 +287,7 @@ class Trace:
     @property
     def distances(self) -> Points:
         """Distance of the evaluated models to the global optimum, [T + 1]."""
-        return np.linalg.norm(np.stack(self.evaluated) - self.problem.optimum, axis=1)
+        return np.hypot(*(np.stack(self.evaluated) - self.problem.optimum).T)  # which does not overflow
 
     @cached_property
     def line(self) -> Points | None:
@@ -437,7 +437,7 @@ def refused(kind: str) -> dict[str, str]:
 
 
 @cache
-def _tried(kind: str, name: str, method: type[FedAvg]) -> tuple[tuple[tuple[str, Any], ...] | None, str]:
+def _tried(kind: str, name: str, method: Any) -> tuple[tuple[tuple[str, Any], ...] | None, str]:
     """Options with which a method runs, None if there are none, and why it does not with its defaults, or ""."""
     refusal = _refusal(kind, name, {})
     if not refusal:
@@ -472,7 +472,7 @@ def telling_options(kind: str, name: str, most: int = 3) -> dict[str, Any]:
 
 
 @cache
-def _telling(kind: str, name: str, method: type[FedAvg], most: int) -> tuple[tuple[str, Any], ...]:
+def _telling(kind: str, name: str, method: Any, most: int) -> tuple[tuple[str, Any], ...]:
     fixed = dict(_tried(kind, name, method)[0] or ())
     defaults = {option: value for option, value in options_of(method).items() if option not in fixed}
     numbers = {option for option, value in defaults.items() if type(value) in (int, float)}
