@@ -426,14 +426,19 @@ def runs(kind: str) -> dict[str, dict[str, Any]]:
 
     Found by trying: a method that refuses its defaults is tried with every other choice of a single option.
     """
-    tried = {name: _tried(kind, name, method)[0] for name, method in REGISTRY.items()}
+    tried = {name: _tried(kind, name, method)[0] for name, method in _registered().items()}
     return {name: dict(options) for name, options in tried.items() if options is not None}
 
 
 def refused(kind: str) -> dict[str, str]:
     """The registered methods that do not run with their defaults -> why, in words of the method where it has any."""
-    tried = {name: _tried(kind, name, method)[1] for name, method in REGISTRY.items()}
+    tried = {name: _tried(kind, name, method)[1] for name, method in _registered().items()}
     return {name: refusal for name, refusal in tried.items() if refusal}
+
+
+def _registered() -> dict[str, Any]:
+    """The registry, with classes as what a cache may be keyed by: a name may be given to another method."""
+    return dict(REGISTRY)
 
 
 @cache
@@ -468,7 +473,7 @@ def telling_options(kind: str, name: str, most: int = 3) -> dict[str, Any]:
 
     Numbers come first, then options with choices; found by playing a few rounds with another value.
     """
-    return dict(_telling(kind, name, REGISTRY[name], most))
+    return dict(_telling(kind, name, _registered()[name], most))
 
 
 @cache
@@ -506,7 +511,7 @@ def choices_of(name: str, option: str) -> tuple[Any, ...]:
     return (default, *others) if others else ()
 
 
-def _choices(method: type[FedAvg], option: str, default: Any) -> tuple[Any, ...]:
+def _choices(method: Any, option: str, default: Any) -> tuple[Any, ...]:
     """The other values of an option that has only a few."""
     if isinstance(default, bool):
         return (not default,)

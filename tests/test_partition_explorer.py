@@ -61,6 +61,9 @@ def test_a_move_changes_words_picture_and_line():
     words, image, there = explorer.view.words, explorer._picture.value, controls(explorer)
     there["alpha"].value = 50.0
     assert explorer.view.words != words and explorer._picture.value != image and copied(explorer).alpha == 50.0
+    image = explorer._picture.value
+    there["samples as"].value = "bubbles"
+    assert explorer._picture.value != image
     there["seed"].value = 3
     assert copied(explorer).partition_seed == 3
 

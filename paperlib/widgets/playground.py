@@ -31,7 +31,7 @@ from paperlib.playground import (
 )  # fmt: skip
 from paperlib.widgets.explorer import Explorer, View
 
-AT_ONCE, LATER = 0.05, 0.3  # seconds of rounds that are played before a move's first drawing, and between the others
+AT_ONCE, LATER = 0.05, 0.6  # seconds of rounds that are played before a move's first drawing, and between the others
 GRID = 48  # points of the landscape along each side
 MARKS = "os^Dv"  # one per client
 GREY = "0.5"
