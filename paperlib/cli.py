@@ -158,7 +158,7 @@ def scorecard(
 def ship(paper: Paper, names: list[str], scale: Scale = "small", seeds: Seeds = 3) -> None:
     """Add this machine's finished runs of some tables or figures to data/reference."""
     from paperlib import papers
-    from paperlib.papers import reference
+    from paperlib.papers import places, reference
     from paperlib.papers.gathering import finished
 
     with sentences():
@@ -167,6 +167,7 @@ def ship(paper: Paper, names: list[str], scale: Scale = "small", seeds: Seeds = 
         if not runs:
             raise ValueError(f"none of the {len(wanted)} runs of {', '.join(names)} at scale {scale} is finished here")
         total = reference.ship(runs, f"{paper}-{scale}")
+        places.update(f"{paper}-{scale}")
         console.print(f"{len(runs)} runs shipped; data/reference/{paper}-{scale} now holds {total}")
 
 

@@ -1,7 +1,7 @@
 """Runs that are shipped with the project (``data/reference``), as numbers with their provenance.
 
 ``<paper>-<scale>.parquet`` holds one row per evaluated round; ``<paper>-<scale>.json`` the experiment and summary of
-every run (digest, code version, device, torch, data source, date).
+every run (digest, code version, device, torch, data source, date). Where each stands is said by `paperlib.papers.places`.
 """
 
 import dataclasses
@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -36,23 +37,40 @@ def ship(runs: Iterable[Run], name: str, folder: Path = REFERENCE) -> int:
     return len(ordered)
 
 
+def summaries(folder: Path = REFERENCE) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Digest -> name of its file and its entry there (experiment and summary as they stand), of all shipped runs.
+
+    Much quicker than the runs themselves, whose histories and experiments are made only for who needs them.
+    """
+    entries = ((path.stem, entry) for path in sorted(folder.glob("*-*.json")) for entry in json.loads(path.read_text()))
+    return {entry["summary"]["digest"]: (name, entry) for name, entry in entries}
+
+
+def history(digest: str, name: str, folder: Path = REFERENCE) -> pd.DataFrame:
+    """The history of one run of the file ``name``: one row per evaluated round."""
+    return _compact(pd.read_parquet(folder / f"{name}.parquet", filters=[("digest", "==", digest)]))
+
+
 @cache
 def _shipped(folder: Path) -> dict[str, Run]:
-    return {digest: run for path in sorted(folder.glob("*.json")) for digest, run in _read(folder, path.stem).items()}
+    return {digest: run for path in sorted(folder.glob("*.parquet")) for digest, run in _read(folder, path.stem).items()}
 
 
 def _read(folder: Path, name: str) -> dict[str, Run]:
     if not (folder / f"{name}.json").exists():
         return {}
-    history = dict(tuple(pd.read_parquet(folder / f"{name}.parquet").groupby("digest")))
+    histories = dict(tuple(pd.read_parquet(folder / f"{name}.parquet").groupby("digest")))
     shipped = {}
     fields = {f.name for f in dataclasses.fields(Experiment)}
     for entry in json.loads((folder / f"{name}.json").read_text()):
         known = {key: value for key, value in entry["experiment"].items() if key in fields}
         experiment, digest = Experiment(**known), entry["summary"]["digest"]
         if experiment.digest == digest:  # a run of an older format is not the run of today's experiment
-            rows = history[digest].drop(columns="digest").reset_index(drop=True)
-            # The file has a column for all that any run has measured.
-            rows = rows[[c for c in rows if c in COLUMNS or rows[c].notna().any()]]
-            shipped[digest] = Run(experiment, entry["summary"], rows)
+            shipped[digest] = Run(experiment, entry["summary"], _compact(histories[digest]))
     return shipped
+
+
+def _compact(rows: pd.DataFrame) -> pd.DataFrame:
+    """The history of one run, without the columns that only other runs of its file have."""
+    rows = rows.drop(columns="digest").reset_index(drop=True)
+    return rows[[c for c in rows if c in COLUMNS or rows[c].notna().any()]]
