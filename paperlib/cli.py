@@ -253,6 +253,13 @@ def methods(name: Annotated[str, typer.Argument(help="one method in full, such a
                 view.add_row(str(method), *(escape(text) for text in row))
             console.print(view)
         console.print(overview.NOTE, soft_wrap=True)
+        view = Table(title="one-shot methods", title_justify="left")
+        view.add_column("method", no_wrap=True)
+        for column in words:
+            view.add_column(column, overflow="fold")
+        for method, row in overview.one_shot_methods().iterrows():
+            view.add_row(str(method), *(escape(row[key]) for key in ("paper", "changes", "tables")))
+        console.print(view)
 
 
 @contextmanager

@@ -239,7 +239,9 @@ class LiveRun(Explorer):
 
     def _told(self, state: str, rows: list[Row]) -> str:
         e = self.experiment
-        unit, first = ("epochs on the server", "the clients train") if e.one_shot else ("rounds", "round 1 is under way")
+        unit, first = "rounds", "round 1 is under way"
+        if e.one_shot:
+            unit, first = "epochs on the server", "the clients train"
         far = f"{len(rows)} of {e.rows} {unit}"
         told = {
             "new": f"not started, {e.rows} {unit} to go",
@@ -249,12 +251,14 @@ class LiveRun(Explorer):
             "finished": f"finished after {far}",
         }[state]
         history = evaluated(rows)
-        scored = history.test_accuracy.dropna() if len(rows) else []
+        scored = history.test_accuracy.dropna()
         accuracy = f" Test accuracy {scored.iloc[-1]:.2f} %, at best {scored.max():.2f} %." if len(scored) else ""
         run = self.store.finished(e) if state == "finished" else None
-        failed = f" It failed: NaN or infinity in round {run.summary['failed_at']}." if run and run.summary["failed"] else ""
-        wrong = f" It ended with a mistake: {self.mistake}." if self.mistake else ""
-        return f"{e}: {told}.{accuracy}{failed}{wrong}".replace("..", ".")
+        if run is not None and run.summary["failed"]:
+            accuracy += f" It failed: NaN or infinity in round {run.summary['failed_at']}."
+        if self.mistake:
+            accuracy += f" It ended with a mistake: {self.mistake.rstrip('.')}."
+        return f"{e}: {told}.{accuracy}"
 
     def _drawn(self, rows: list[Row]) -> Figure:
         """Accuracy, loss, the global model on each client of the round, their labels."""
@@ -266,8 +270,7 @@ class LiveRun(Explorer):
             for ax, column, said in (
                 (accuracy, "test_accuracy", "test accuracy (%)"), (loss, "test_loss", "test loss (nats)")
             ):  # fmt: skip
-                if len(rows):
-                    ax.plot(history["round"], history[column], ".-", color=plots.COLOURS[0], linewidth=1.2, markersize=3)
+                ax.plot(history["round"], history[column], ".-", color=plots.COLOURS[0], linewidth=1.2, markersize=3)
                 ax.set(xlabel="epoch on the server" if self.experiment.one_shot else "round", title=said)
                 ax.set_xlim(0, self.experiment.rows + 0.5)
             accuracy.set_ylim(0, 100)
@@ -284,7 +287,8 @@ class LiveRun(Explorer):
             return
         places = np.arange(len(seen.clients))
         if seen.accuracies is not None:
-            each.bar(places, seen.accuracies, color=plots.COLOURS[2])
+            colours = plots.COLOURS[: len(places)] if len(places) <= len(plots.COLOURS) else plots.COLOURS[:1]
+            each.bar(places, seen.accuracies, color=colours)
         step = -(-len(places) // 10)
         each.set_xticks(places[::step], [str(client) for client in seen.clients[::step]])
         each.set_xlim(-0.6, len(places) - 0.4)

@@ -4,6 +4,7 @@ import asyncio
 import html
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -59,10 +60,11 @@ def listing(store: Path) -> pd.DataFrame:
         described = json.loads((path.parent / "experiment.json").read_text())
         rows.append(_row(described, json.loads(path.read_text()), known, folder=path.parent))
     here = {row["digest"] for row in rows}
-    for digest, (file, entry) in reference.summaries().items():
+    for digest, (file, entry) in reference.summaries(reference.REFERENCE).items():
         if digest not in here:
             rows.append(_row(entry["experiment"], entry["summary"], known, file=file))
-    rows.sort(key=lambda row: (row["file"] != "", ORDER[row["scale"]], row["in"], row["setting"], row["seed"], row["method"]))
+    order = ("in", "setting", "seed", "method")
+    rows.sort(key=lambda row: (row["file"] != "", ORDER[row["scale"]], *(row[column] for column in order)))
     return pd.DataFrame(rows, index=[row["digest"] for row in rows])
 
 
@@ -244,16 +246,18 @@ def _percent(value: float | None) -> str:
 def _names(runs: pd.DataFrame) -> list[str]:
     """What tells chosen runs apart: method, and the columns in which they differ; numbered where nothing does."""
     differing = [c for c in ("data set", "setting", "rounds", "options", "seed") if runs[c].nunique() > 1]
-    names = [
-        ", ".join([run.method, *(f"seed {run.seed}" if c == "seed" else str(run[c]) for c in differing if run[c] != "")])
-        for _, run in runs.iterrows()
-    ]
-    return [f"{name} ({digest[:6]})" if names.count(name) > 1 else name for name, digest in zip(names, runs.index, strict=True)]
+    names = []
+    for _, run in runs.iterrows():
+        parts = [f"seed {run.seed}" if column == "seed" else str(run[column]) for column in differing]
+        names.append(", ".join([run.method, *filter(None, parts)]))
+    several = Counter(names)
+    return [f"{n} ({digest[:6]})" if several[n] > 1 else n for n, digest in zip(names, runs.index, strict=True)]
 
 
 def _said(runs: pd.DataFrame, names: Mapping[str, str]) -> str:
     told = [
-        f"{names[digest]}: {'failed' if run.failed else _percent(run['last 10']) + ' %'}" for digest, run in runs.iterrows()
+        f"{names[str(digest)]}: {'failed' if run.failed else _percent(run['last 10']) + ' %'}"
+        for digest, run in runs.iterrows()
     ]
     more = f" The first {DRAWN} are drawn." if len(runs) > DRAWN else ""
     return f"Test accuracy over the last ten evaluations. {'; '.join(told)}.{more}"
@@ -317,5 +321,3 @@ def _notebook_folder() -> Path:
     """Of the notebook that is open: Jupyter tells its kernel; elsewhere the working directory."""
     session = os.environ.get("JPY_SESSION_NAME", "")
     return Path(session).parent if session and Path(session).is_absolute() else Path.cwd()
-
-
