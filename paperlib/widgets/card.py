@@ -4,20 +4,20 @@ import html
 import inspect
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import ipywidgets as widgets
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from paperlib import methods, oneshot, overview, papers, plots
 from paperlib.papers import TITLES, places, reference, settings
+from paperlib.papers.cells import value
 from paperlib.papers.gathering import finished
-from paperlib.papers.report import TableSpec, result_table
-from paperlib.papers.scales import at_scale
-from paperlib.scorecard import COMPARED
-from paperlib.tables import ResultTable
+from paperlib.papers.report import TableSpec, scaled
+from paperlib.scorecard import COMPARED, LEVELS
 from paperlib.widgets.explorer import Explorer, View
 
 DRAWN = 24  # columns of tables in the picture
@@ -56,7 +56,8 @@ class MethodCard(Explorer):
             self.paper.value = kept if kept in dict(there).values() else there[0][1]
         card, paper = overview.card(name), self.paper.value
         found = standing(name, paper, self.scale.value) if paper != NONE else pd.DataFrame()
-        words = f"{card.title}. {_costs(name)} {_told(found, paper, self.scale.value)}".strip()
+        kind = oneshot.REGISTRY[name] if card.one_shot else methods.REGISTRY[name]
+        words = f"{name}: {overview.changes(kind)} {_costs(name)} {_told(found, paper, self.scale.value)}".strip()
         return View(words, _drawn(found, self.scale.value), _page(card, found, paper, self.scale.value))
 
 
@@ -70,71 +71,75 @@ def papers_of(name: str) -> list[tuple[str, str]]:
     return [(TITLES[paper], paper) for paper in there] or [("none of the papers", NONE)]
 
 
+class Entry(NamedTuple):
+    """One cell: its value, larger is better, -inf for a run that failed, None where there is none; and as it is shown.
+
+    about: the registered methods that it is of.
+    """
+
+    printed: float | None
+    printed_text: str
+    ours: float | None
+    text: str
+    about: set[str]
+
+
 @cache
-def table(paper: str, name: str, scale: str) -> tuple[ResultTable, dict[str, set[str]]]:
-    """A table from the runs that are done, and row -> the registered methods that it is about."""
+def columns(paper: str, name: str, scale: str) -> dict[str, dict[str, Entry]]:
+    """Column -> row -> entry of a table, from the runs that are done."""
     spec = papers.TABLES[paper][name]
     assert isinstance(spec, TableSpec)
     has_runs = any((paper, name, scale) in there for there in places.shipped().values())
-    cells = spec.cells(places.SEEDS if has_runs else 1)
-    about: dict[str, set[str]] = {}
+    cells = [cell for cell in spec.cells(places.SEEDS if has_runs else 1) if cell.metric not in LEVELS]
+    runs = {}
+    if has_runs:
+        cells = [scaled(cell, scale) for cell in cells]
+        runs = finished({e for cell in cells for e in (*cell.experiments, *cell.baseline)})
+    made: dict[str, dict[str, Entry]] = {}
     for cell in cells:
-        for e in cell.experiments:
-            about.setdefault(str(cell.key["row"]), set()).update({e.method, e.method_options.get("base", e.method)})
-    wanted = {at_scale(e, scale) for cell in cells for e in (*cell.experiments, *cell.baseline)} if has_runs else set()
-    made = result_table(cells, finished(wanted), scale, spec.rows)
-    made.lower_is_better = tuple(made.labels) if spec.lower_is_better is True else spec.lower_is_better or ()
-    return made, about
+        label = str(cell.key["column"])
+        sign = -1 if spec.lower_is_better is True or label in (spec.lower_is_better or ()) else 1
+        ours = value(cell, runs, scale)
+        about = {of for e in cell.experiments for of in (e.method, e.method_options.get("base", e.method))}
+        made.setdefault(label, {})[str(cell.key["row"])] = Entry(
+            -np.inf if cell.note == "failed" else None if cell.printed is None else sign * cell.printed,
+            cell.note if cell.printed is None or np.isnan(cell.printed) else f"{cell.printed:.2f}",
+            -np.inf if ours.status in ("failed", "not reached") else None if ours.mean is None else sign * ours.mean,
+            ours.status if ours.mean is None else f"{ours.mean:.2f}",
+            about,
+        )
+    return made
 
 
 def standing(method: str, paper: str, scale: str) -> pd.DataFrame:
-    """A method in the tables of a paper: one row per table, row and column in which its value is printed or run.
+    """A method in the tables of a paper: one row per table, column and row in which its value is printed or run.
 
-    Columns: table, row, column, printed, printed_rank and printed_of (its place, 1 is the best, among so many methods),
-    ours, rank and of (among those that were run), beside (its printed place among these); None where there is none. A
-    failed method comes last. Tables whose rows are not methods are left out.
+    Columns: table, row, column; printed, printed_rank and printed_of (its place, 1 is the best, among so many methods);
+    ours, rank and of (among those that were run); beside and beside_of (its printed place among these). No rank: NaN.
+    What failed comes last. Tables whose rows are not methods are left out.
     """
     found = []
     for name, spec in papers.TABLES[paper].items():
         if not isinstance(spec, TableSpec) or spec.rows != "method":
             continue
-        if not _compares(paper, name, method):
-            continue
-        made, about = table(paper, name, scale)
-        for row in [row for row, of in about.items() if method in of]:
-            for label in made.labels:
-                part = pd.DataFrame(made[label])
-                sign = -1 if label in made.lower_is_better else 1
-                printed = (sign * part.printed).mask(part.printed_status == "failed", -np.inf).dropna()
-                ours = (sign * part.ours).mask(part.status.isin(["failed", "not reached"]), -np.inf).dropna()
-                if row not in printed.index and row not in ours.index:
-                    continue
-                both = printed.index.intersection(ours.index)
-                place: dict[str, Any] = {"table": name, "row": row, "column": label}
-                place |= {"printed": _value(part, row, "printed"), "printed_rank": _rank(printed, row)}
-                place |= {"printed_of": len(printed), "ours": _value(part, row, "ours"), "rank": _rank(ours, row)}
-                place |= {"of": len(ours), "beside": _rank(printed[both], row), "beside_of": len(both)}
-                found.append(place)
+        for label, entries in columns(paper, name, scale).items():
+            printed = {row: e.printed for row, e in entries.items() if e.printed is not None and e.printed == e.printed}
+            ours = {row: e.ours for row, e in entries.items() if e.ours is not None}
+            both = {row: printed[row] for row in printed if row in ours}
+            for row, entry in entries.items():
+                if method in entry.about and (row in printed or row in ours):
+                    place: dict[str, Any] = {"table": name, "row": row, "column": label}
+                    place |= {"printed": entry.printed_text, "ours": entry.text}
+                    place |= {"printed_rank": _rank(printed, row), "printed_of": len(printed)}
+                    place |= {"rank": _rank(ours, row), "of": len(ours)}
+                    found.append(place | {"beside": _rank(both, row), "beside_of": len(both)})
     return pd.DataFrame(found)
 
 
-@cache
-def _compares(paper: str, name: str, method: str) -> bool:
-    """Whether a table has rows about a method, by what it prints; only then its runs are looked for."""
-    spec = papers.TABLES[paper][name]
-    assert isinstance(spec, TableSpec)
-    return any(method in (e.method, e.method_options.get("base")) for cell in spec.cells(1) for e in cell.experiments)
-
-
-def _rank(values: "pd.Series[float]", row: str) -> int | None:
-    """The place of a row, the largest value being the first; None where it has none or stands alone."""
-    return int((values > values[row]).sum()) + 1 if row in values.index and len(values) > 1 else None
-
-
-def _value(part: pd.DataFrame, row: str, quantity: str) -> str:
-    status = part.loc[row, "status" if quantity == "ours" else "printed_status"]
-    value = part.loc[row, quantity]
-    return f"{value:.2f}" if pd.notna(value) else str(status)
+def _rank(values: Mapping[str, float], row: str) -> float:
+    """The place of a row, the largest value being the first; NaN where it has none or stands alone."""
+    there = row in values and len(values) > 1
+    return 1.0 + sum(value > values[row] for value in values.values()) if there else np.nan
 
 
 def _costs(name: str) -> str:
@@ -147,7 +152,7 @@ def _costs(name: str) -> str:
         server += f" and {_models(cost['server_memory_per_client'])} for each sampled client"
     return (
         f"In models of P parameters, a client sends {_models(cost['up'])} and receives {_models(cost['down'])} per "
-        f"round; between rounds it keeps {_models(cost['client_memory'])}, the server {server} on top of the global one."
+        f"round; between rounds it keeps {_models(cost['client_memory'])}, the server {server} beside the global one."
     )
 
 
@@ -169,33 +174,50 @@ def _told(found: pd.DataFrame, paper: str, scale: str) -> str:
 
 
 def _drawn(found: pd.DataFrame, scale: str) -> Figure | None:
-    """Ranks, printed and ours, one line per column of a table: those that were run, or else all that are printed."""
+    """Ranks, ours beside printed, one line per column that was run; if none was, the printed ones, table by table."""
     if found.empty:
         return None
     run = found[found["rank"].notna() & found.beside.notna()]
-    shown = (run if len(run) else found[found.printed_rank.notna()])[:DRAWN]
-    if shown.empty:
-        return None
-    printed = shown.beside if len(run) else shown.printed_rank
-    lines = [f"{r.table}: {r.column}" + (f" ({r.row})" if shown.row.nunique() > 1 else "") for r in shown.itertuples()]
-    places = np.arange(len(shown))[::-1]
-    with plots.style():
-        figure = Figure(figsize=(9.6, 0.9 + 0.24 * len(shown)), layout="constrained")
-        ax = figure.subplots()
-        most = int((shown.of if len(run) else shown.printed_of).max())
-        if len(run):
-            ax.hlines(places, printed, shown["rank"], color="0.6", linewidth=1.5, zorder=1)
-            ours = f"ours, scale {scale}"
-            ax.scatter(shown["rank"], places, s=36, marker="o", color=plots.COLOURS[0], label=ours, zorder=3)
-        look: dict[str, Any] = {"facecolor": "none", "edgecolor": plots.COLOURS[1], "linewidth": 1.6}
-        ax.scatter(printed, places, s=72, marker="s", label="printed", zorder=2, **look)
-        ax.set(xlim=(0.6, most + 0.4), ylim=(-0.7, len(shown) - 0.3))
-        ax.set_xticks(range(1, most + 1))
-        ax.set_yticks(places, lines)
-        ax.grid(axis="y", visible=False)
-        ax.set_xlabel("rank among the methods that we have run (1: best)" if len(run) else "printed rank (1: best)")
-        figure.legend(loc="outside upper right", ncols=2)
+    printed = found[found.printed_rank.notna()]
+    if len(run):
+        return _ours(run[:DRAWN], scale)
+    return _printed(printed) if len(printed) else None
+
+
+def _ours(shown: pd.DataFrame, scale: str) -> Figure:
+    rows = shown.row.nunique() > 1
+    names = [f"{r.table}: {r.column}" + (f" ({r.row})" if rows else "") for r in shown.itertuples()]
+    figure, ax, places = _sheet(names, int(shown.of.max()), "rank among the methods that we have run (1: best)")
+    ax.hlines(places, shown.beside, shown["rank"], color="0.6", linewidth=1.5, zorder=1)
+    look: dict[str, Any] = {"facecolor": "none", "edgecolor": plots.COLOURS[1], "linewidth": 1.6}
+    ax.scatter(shown.beside, places, s=72, marker="s", label="printed", zorder=2, **look)
+    ours = f"ours, scale {scale}"
+    ax.scatter(shown["rank"], places, s=36, marker="o", color=plots.COLOURS[0], label=ours, zorder=3)
+    figure.legend(loc="outside upper right", ncols=2)
     return figure
+
+
+def _printed(shown: pd.DataFrame) -> Figure:
+    by_table = shown.groupby("table", sort=False).printed_rank
+    names = [f"{name} ({len(ranks)} column{'s' * (len(ranks) > 1)})" for name, ranks in by_table]
+    title = "printed rank (1: best): mean of the columns, from the lowest to the highest"
+    figure, ax, places = _sheet(names, int(shown.printed_of.max()), title)
+    ax.hlines(places, by_table.min(), by_table.max(), color="0.6", linewidth=1.5, zorder=1)
+    ax.scatter(by_table.mean(), places, s=60, marker="s", color=plots.COLOURS[1], zorder=2)
+    return figure
+
+
+def _sheet(names: list[str], most: int, title: str) -> tuple[Figure, Axes, "np.ndarray[Any, Any]"]:
+    """A figure with a line for each name, from top to bottom, and ranks up to the largest along them."""
+    with plots.style():
+        figure = Figure(figsize=(9.6, 0.9 + 0.24 * len(names)), layout="constrained")
+        ax = figure.subplots()
+        places = np.arange(len(names))[::-1]
+        ax.set(xlim=(0.6, most + 0.4), ylim=(-0.7, len(names) - 0.3), xlabel=title)
+        ax.set_xticks(range(1, most + 1))
+        ax.set_yticks(places, names)
+        ax.grid(axis="y", visible=False)
+    return figure, ax, places
 
 
 def _page(card: overview.Card, found: pd.DataFrame, paper: str, scale: str) -> str:
@@ -213,7 +235,9 @@ def _page(card: overview.Card, found: pd.DataFrame, paper: str, scale: str) -> s
         f"<pre>{html.escape(inspect.getsource(kind))}</pre></details>",
     ]
     if not found.empty:
-        parts.insert(0, f"<h3>In the tables of {TITLES[paper]}, ours (scale {scale}) beside printed</h3>{_table(found)}")
+        parts.insert(
+            0, f"<h3>In the tables of {TITLES[paper]}, ours (scale {scale}) beside printed</h3>{_table(found)}"
+        )
     return "\n".join(parts)
 
 
@@ -233,7 +257,9 @@ def _ranks(ranks: "pd.Series[Any]", of: "pd.Series[Any]") -> list[str]:
 
 
 def _terms(heading: str, terms: Mapping[str, str], nothing: str) -> str:
-    said = "".join(f"<dt><code>{html.escape(n)}</code></dt><dd><pre>{html.escape(t)}</pre></dd>" for n, t in terms.items())
+    said = "".join(
+        f"<dt><code>{html.escape(n)}</code></dt><dd><pre>{html.escape(t)}</pre></dd>" for n, t in terms.items()
+    )
     return f"<h3>{heading}</h3>" + (f"<dl>{said}</dl>" if said else f"<p>{nothing}</p>")
 
 
