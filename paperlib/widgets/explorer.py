@@ -21,6 +21,24 @@ STYLE = """<style>
 .explorer button.copy { font: inherit; padding: .2em .8em } .explorer code { white-space: pre-wrap }
 </style>"""
 
+# What a page must do for the keyboard and for screen readers: JupyterLab's own shortcuts (arrows choose a cell) do not
+# apply within an explorer, and the handle of a slider is called what its label says.
+BEHAVIOUR = """
+const box = this.closest('.explorer');
+const name = () => box.querySelectorAll('[role=slider]:not([aria-label])').forEach(handle => {
+    const label = handle.closest('.jupyter-widgets').querySelector('label');
+    if (label) handle.setAttribute('aria-label', label.textContent);
+});
+box.setAttribute('data-lm-suppress-shortcuts', 'true');
+new MutationObserver(name).observe(box, {childList: true, subtree: true});
+name();
+"""
+# Scripts in HTML that comes later do not run, but an image says when it is there.
+HEAD = (
+    f'{STYLE}<img alt="" hidden src="data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==" '
+    f'onload="{html.escape(BEHAVIOUR, quote=True)}">'
+)
+
 
 @dataclass(frozen=True)
 class View:
@@ -49,7 +67,7 @@ class Explorer(widgets.VBox):
                 if isinstance(control, widgets.ValueWidget):
                     control.observe(self._changed, "value")
         rows = [widgets.HBox(list(row), layout={"flex_flow": "row wrap"}) for row in controls]
-        super().__init__([widgets.HTML(STYLE), *rows, self._said, self._picture, self._more])
+        super().__init__([widgets.HTML(HEAD), *rows, self._said, self._picture, self._more])
         self.add_class("explorer")
         self.view = draw()
         self._show()
