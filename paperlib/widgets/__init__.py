@@ -6,6 +6,8 @@ front end.
 
 from paperlib.widgets.card import method_card
 from paperlib.widgets.live import live_run
+from paperlib.widgets.partitions import partition_explorer
+from paperlib.widgets.playground import method_playground
 from paperlib.widgets.results import result_browser
 
-__all__ = ["live_run", "method_card", "result_browser"]
+__all__ = ["live_run", "method_card", "method_playground", "partition_explorer", "result_browser"]
