@@ -22,16 +22,19 @@ STYLE = """<style>
 </style>"""
 
 # What a page must do for the keyboard and for screen readers: JupyterLab's own shortcuts (arrows choose a cell) do not
-# apply within an explorer, and the handle of a slider is called what its label says.
+# apply to the controls of an explorer, and the handle of a slider is called what its label says.
 BEHAVIOUR = """
 const box = this.closest('.explorer');
-const name = () => box.querySelectorAll('[role=slider]:not([aria-label])').forEach(handle => {
-    const label = handle.closest('.jupyter-widgets').querySelector('label');
-    if (label) handle.setAttribute('aria-label', label.textContent);
-});
-box.setAttribute('data-lm-suppress-shortcuts', 'true');
-new MutationObserver(name).observe(box, {childList: true, subtree: true});
-name();
+const adapt = () => {
+    for (const control of box.querySelectorAll('select, input, button, [role=slider]'))
+        control.setAttribute('data-lm-suppress-shortcuts', '');
+    for (const handle of box.querySelectorAll('[role=slider]')) {
+        const label = handle.closest('.jupyter-widgets').querySelector('label');
+        if (label) handle.setAttribute('aria-label', label.textContent);
+    }
+};
+new MutationObserver(adapt).observe(box, {childList: true, subtree: true});
+adapt();
 """
 # Scripts in HTML that comes later do not run, but an image says when it is there.
 HEAD = (

@@ -106,3 +106,34 @@ def test_run_is_started_paused_and_resumed_while_the_kernel_answers(notebook, la
 
 def rounds(run: Path) -> int:
     return (run / "history.jsonl").read_text().count("\n")
+
+
+def test_partition_follows_its_slider_and_its_line_can_be_copied(notebook):
+    explorer = notebook.run("partition")
+    alpha = explorer.get_by_role("slider", name="alpha")
+    changes(explorer, lambda: press(alpha, "ArrowRight", "ArrowRight", "ArrowRight"))
+    is_accessible(explorer)
+    notebook.screenshot("partition", notebook.cell("partition"))
+    press(explorer.get_by_role("button", name="Copy"), "Enter")
+    expect(explorer.get_by_role("button", name="Copied")).to_be_visible()
+    copied = notebook.page.evaluate("() => navigator.clipboard.readText()")
+    assert copied.startswith("Experiment(") and "alpha=0.2" in copied and copied in explorer.inner_text()
+
+
+def test_playground_follows_its_sliders(notebook):
+    explorer = notebook.run("playground")
+    settled(explorer)
+    changes(explorer, lambda: press(explorer.get_by_role("slider", name="local steps"), "ArrowRight"))
+    expect(words(explorer)).to_contain_text("6 steps each")
+    settled(explorer)
+    changes(explorer, lambda: press(explorer.get_by_role("slider", name="round shown"), "ArrowRight"))
+    expect(words(explorer)).to_contain_text("in round 3 of")
+    is_accessible(explorer)
+    notebook.screenshot("playground", notebook.cell("playground"))
+
+
+def settled(explorer: Locator, seconds: float = 1.0) -> None:
+    """Wait until the words have not changed for a while."""
+    said = ""
+    while said != (said := words(explorer).inner_text()):
+        explorer.page.wait_for_timeout(1000 * seconds)
