@@ -40,9 +40,14 @@ CELLS = {
 }
 START = """from paperlib import Experiment, widgets
 
-TINY = Experiment(dataset="digits", model="mlp", width=0.25, clients=10, sampled=3, rounds=400, batch_size=50)
+TINY = Experiment(dataset="digits", model="mlp", width=0.25, clients=10, sampled=3, rounds=150, batch_size=50)
 "ready"
 """
+KERNEL_READY = """async () => {
+    const session = window.jupyterapp.shell.currentWidget.sessionContext;
+    await session.ready;
+    await session.session.kernel.info;
+}"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -107,11 +112,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     # The folder that holds both the checkout and the test's notebooks, so that links from one to the other work.
     root = Path(os.path.commonpath([ROOT, folder]))
     made = Lab(f"http://127.0.0.1:{port}", secrets.token_hex(16), root, folder)
-    places = {
-        "JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
-        "JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "runtime", "IPYTHONDIR": "ipython", "PAPERLIB_RUNS": "runs",
-    }  # fmt: skip
-    env = os.environ | {name: str(folder / place) for name, place in places.items()}
+    places = {name: f"JUPYTER_{name.upper()}_DIR" for name in ("config", "data", "runtime")}
+    places |= {name: f"JUPYTERLAB_{name.upper()}_DIR" for name in ("settings", "workspaces")}
+    places |= {"ipython": "IPYTHONDIR", "runs": "PAPERLIB_RUNS"}
+    env = os.environ | {variable: str(folder / name) for name, variable in places.items()}
     env |= {"PYTHONPATH": str(ROOT), "JUPYTER_TOKEN": made.token}
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
@@ -209,6 +213,7 @@ def notebook_of_all(lab: Lab, context: BrowserContext) -> Notebook:
     first = opened.page.locator(".jp-CodeCell").first
     expect(first).to_be_visible(timeout=60_000)
     opened.page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
+    opened.page.evaluate(KERNEL_READY)
     first.locator(".cm-content").click()
     opened.page.keyboard.press("Shift+Enter")
     expect(first.locator(".jp-OutputArea-output")).to_contain_text("ready", timeout=120_000)
