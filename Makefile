@@ -25,7 +25,7 @@ bench: setup  ## measure speed and memory, write benchmarks/RESULTS.md
 	.venv/bin/python benchmarks/targets.py --write
 
 lab: setup  ## open the start page of the notebooks
-	.venv/bin/jupyter lab notebooks/start.ipynb
+	.venv/bin/jupyter lab --ServerApp.root_dir="$(CURDIR)" notebooks/start.ipynb
 
 .venv/.installed: pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -193,7 +193,7 @@ def _ours(shown: pd.DataFrame, scale: str) -> Figure:
     ax.scatter(shown.beside, places, s=72, marker="s", label="printed", zorder=2, **look)
     ours = f"ours, scale {scale}"
     ax.scatter(shown["rank"], places, s=36, marker="o", color=plots.COLOURS[0], label=ours, zorder=3)
-    figure.legend(loc="outside upper right", ncols=2)
+    figure.legend(loc="outside upper right", ncols=2, frameon=False, fontsize=8)
     return figure
 
 

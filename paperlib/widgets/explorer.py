@@ -16,7 +16,9 @@ PAUSE = 0.02  # seconds in which moves are gathered, so that a slider that is dr
 # Sentences that change are read out by a screen reader; a mistake at once.
 STYLE = """<style>
 .explorer .said { line-height: 1.4; margin: .3em 0; max-width: 70em } .explorer .mistake { color: #a00000 }
-.explorer img { max-width: 100%; height: auto } .explorer table { font-size: 90% }
+.explorer img { max-width: 100%; height: auto } .explorer table { font-size: 90%; border-collapse: collapse }
+.explorer th, .explorer td { text-align: left; vertical-align: top; padding: 1px 12px 1px 0 }
+.explorer th { border-bottom: 1px solid #888 } .explorer td, .explorer dd { line-height: 1.4 }
 .explorer .jupyter-widgets-disconnected { display: none }
 .explorer button.copy { font: inherit; padding: .2em .8em } .explorer code { white-space: pre-wrap }
 </style>"""
@@ -105,8 +107,11 @@ class Explorer(widgets.VBox):
 
     def _show(self) -> None:
         view = self.view
+        drawn = (
+            "" if view.figure is None else picture(view.figure, view.words)
+        )  # takes time: words and picture together
         self._said.value = f'<p class="said" aria-live="polite">{html.escape(view.words)}</p>'
-        self._picture.value = "" if view.figure is None else picture(view.figure, view.words)
+        self._picture.value = drawn
         self._more.value = view.more
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:

@@ -35,7 +35,7 @@ WIDTHS = {
     "final": 7, "from": 12,
 }  # fmt: skip
 STYLE = """<style>.runs select { font-family: monospace; font-size: 12px }
-.runs-head { font: 12px monospace; white-space: pre; margin: 0; padding-left: 4px } </style>"""
+.runs-head { font: 12px monospace; white-space: pre; margin: 0; padding-left: 11px } </style>"""
 
 
 def result_browser(store: Path | str | None = None, find: str = "") -> Explorer:

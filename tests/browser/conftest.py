@@ -173,9 +173,12 @@ class Notebook:
         return output
 
     def screenshot(self, name: str, part: Locator) -> None:
+        """The window, from where a part begins, once nothing changes any more."""
         part.evaluate("part => part.scrollIntoView({block: 'start'})")
         self.page.mouse.move(0, 0)
-        self.page.wait_for_timeout(300)
+        seen = b""
+        while seen != (seen := self.page.screenshot()):
+            self.page.wait_for_timeout(500)
         self.page.screenshot(path=self.screenshots / f"{name}.png")
 
     def listen(self) -> None:

@@ -88,10 +88,9 @@ def test_run_is_started_paused_and_resumed_while_the_kernel_answers(notebook, la
     )
     expect(notebook.run("answer")).to_have_text("42")
     expect(words(explorer)).to_contain_text("running")  # and it had not to wait for the run
-    notebook.screenshot("live", notebook.cell("live"))
-
     press(button["Pause"], "Enter")
     expect(words(explorer)).to_contain_text("paused after")
+    notebook.screenshot("live", notebook.cell("live"))
     is_accessible(explorer)
     expect(button["Pause"]).to_be_disabled()
     (run,) = lab.runs.iterdir()
