@@ -97,7 +97,7 @@ def test_run_is_started_paused_and_resumed_while_the_kernel_answers(notebook, la
     done = rounds(run)
     assert 0 < done < 150
     press(button["Resume"], "Enter")
-    expect(words(explorer)).to_contain_text("finished after 400 of 150", timeout=120_000)
+    expect(words(explorer)).to_contain_text("finished after 150 of 150", timeout=120_000)
     assert rounds(run) == 150 and (run / "summary.json").exists()
     for name in button:
         expect(button[name]).to_be_disabled()
