@@ -1,18 +1,21 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
-.PHONY: help setup reproduce test lint bench lab
+.PHONY: help setup reproduce test test-browser lint bench lab
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## */\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## */\1\t/p' Makefile | expand -t 14
 
 setup: .venv/.installed  ## install the pinned packages into .venv
 
 reproduce: setup  ## run GC-Fed's tables and figures at smoke scale, write figures/index.html
 	.venv/bin/paperlib reproduce gc_fed --scale smoke --recompute
 
-test: lint  ## lint, then every test, then every notebook against its stored outputs
+test: lint test-browser  ## lint, then every test, then every notebook against its stored outputs
 	.venv/bin/python -m pytest -q tests
 	PAPERLIB_RUNS="$$(mktemp -d)" PAPERLIB_FIGURES="$$(mktemp -d)" \
 	    .venv/bin/python -m pytest -q --nbval -n auto --dist loadfile notebooks  # from the shipped runs alone
+
+test-browser: setup  ## use every explorer in a real browser; installs Chromium where it is missing
+	.venv/bin/python -m pytest -q -m browser tests/browser
 
 lint: setup  ## ruff and mypy
 	.venv/bin/ruff check
@@ -21,8 +24,8 @@ lint: setup  ## ruff and mypy
 bench: setup  ## measure speed and memory, write benchmarks/RESULTS.md
 	.venv/bin/python benchmarks/targets.py --write
 
-lab: setup  ## open the notebooks
-	.venv/bin/jupyter lab notebooks
+lab: setup  ## open the start page of the notebooks
+	.venv/bin/jupyter lab --ServerApp.root_dir="$(CURDIR)" notebooks/start.ipynb
 
 .venv/.installed: pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

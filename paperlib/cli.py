@@ -158,7 +158,7 @@ def scorecard(
 def ship(paper: Paper, names: list[str], scale: Scale = "small", seeds: Seeds = 3) -> None:
     """Add this machine's finished runs of some tables or figures to data/reference."""
     from paperlib import papers
-    from paperlib.papers import reference
+    from paperlib.papers import places, reference
     from paperlib.papers.gathering import finished
 
     with sentences():
@@ -167,6 +167,7 @@ def ship(paper: Paper, names: list[str], scale: Scale = "small", seeds: Seeds = 
         if not runs:
             raise ValueError(f"none of the {len(wanted)} runs of {', '.join(names)} at scale {scale} is finished here")
         total = reference.ship(runs, f"{paper}-{scale}")
+        places.update(f"{paper}-{scale}")
         console.print(f"{len(runs)} runs shipped; data/reference/{paper}-{scale} now holds {total}")
 
 
@@ -252,6 +253,13 @@ def methods(name: Annotated[str, typer.Argument(help="one method in full, such a
                 view.add_row(str(method), *(escape(text) for text in row))
             console.print(view)
         console.print(overview.NOTE, soft_wrap=True)
+        view = Table(title="one-shot methods", title_justify="left")
+        view.add_column("method", no_wrap=True)
+        for column in words:
+            view.add_column(column, overflow="fold")
+        for method, row in overview.one_shot_methods().iterrows():
+            view.add_row(str(method), *(escape(row[key]) for key in ("paper", "changes", "tables")))
+        console.print(view)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The registered methods side by side: where each is from, what it changes, keeps and sends, and which go together.
+"""The methods side by side: where each is from, what it changes, keeps and sends, and which go together.
 
 Nothing of it is written down here. Sources and summaries are the docstrings of the methods, memory and traffic are
 counted in two rounds that are played, and combinations are those that `paperlib.methods.build` allows.
@@ -8,13 +8,14 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from types import FunctionType
 from typing import Any
 
 import pandas as pd
 from torch import Tensor
 
-from paperlib import papers
+from paperlib import oneshot, papers
 from paperlib.federated.engines import why_not
 from paperlib.methods import REGISTRY, FedAvg, build, options_of
 from paperlib.metrics.communication import CLIENTS, Played, played
@@ -40,8 +41,9 @@ class Card:
     """One method in full.
 
     what: its docstring. source: the paragraph of its module that cites the paper. options: name -> default. hooks:
-        those of FedAvg's that it overrides -> what such a hook is. refused: why it cannot be combined with some of the
-        other methods, one sentence each.
+        those of FedAvg's that it overrides, of a one-shot method those of `paperlib.oneshot.OneShot` -> what such a
+        hook is. equations: what its own functions say they compute, name -> docstring. refused: why it cannot be
+        combined with some of the other methods, one sentence each. one_shot: it is a one-shot method.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Card:
     options: dict[str, Any]
     hooks: dict[str, str]
     refused: tuple[str, ...]
+    equations: dict[str, str]
+    one_shot: bool = False
 
     def text(self) -> str:
         """The card as it is printed."""
@@ -76,20 +80,32 @@ def methods() -> pd.DataFrame:
     where = tables()
     rows = {}
     for name, method in REGISTRY.items():
-        seen = played(name, MODEL, width=WIDTH)
-        server, per_client = _server_memory(name, seen)
-        states = seen.progress.clients.values()
-        rows[name] = {
-            "paper": paper(method),
-            "changes": changes(method),
-            "client_memory": max((_models(state, seen) for state in states), default=0.0),
-            "server_memory": server,
-            "server_memory_per_client": per_client,
-            "up": round(seen.up[1] / (4 * seen.method.net.size), 3),
-            "down": round(seen.down[1] / (4 * seen.method.net.size), 3),
-            "tables": where.get(name, ""),
-            "one_by_one": why_not("vectorised", seen.method, "cpu").removeprefix(f"{name} "),
-        }
+        words = {"paper": paper(method), "changes": changes(method)}
+        reason = why_not("vectorised", played(name, MODEL, width=WIDTH).method, "cpu").removeprefix(f"{name} ")
+        rows[name] = words | costs(name) | {"tables": where.get(name, ""), "one_by_one": reason}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+
+
+def costs(name: str) -> dict[str, float]:
+    """What a method keeps and sends, in models of P parameters: the columns of `methods`, by name."""
+    seen = played(name, MODEL, width=WIDTH)
+    server, per_client = _server_memory(name, seen)
+    return {
+        "client_memory": max((_models(state, seen) for state in seen.progress.clients.values()), default=0.0),
+        "server_memory": server,
+        "server_memory_per_client": per_client,
+        "up": round(seen.up[1] / (4 * seen.method.net.size), 3),
+        "down": round(seen.down[1] / (4 * seen.method.net.size), 3),
+    }
+
+
+def one_shot_methods() -> pd.DataFrame:
+    """The one-shot methods, one row each, by name; columns paper, changes and tables as in `methods`."""
+    where = tables()
+    rows = {
+        name: {"paper": paper(method), "changes": changes(method), "tables": where.get(name, "")}
+        for name, method in oneshot.REGISTRY.items()
+    }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
 
 
@@ -116,6 +132,8 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 def card(name: str) -> Card:
     """One method in full. Raises ValueError for an unknown name."""
+    if name in oneshot.REGISTRY:
+        return _one_shot_card(name)
     method = type(build(name))
     others = [other for other in REGISTRY if other not in (name, "fedavg")]  # all of them contain FedAvg
     pairs = [(name, other) for other in others] + [(other, name) for other in others]
@@ -128,9 +146,35 @@ def card(name: str) -> Card:
         inspect.cleandoc(method.__doc__ or ""),
         _source(method),
         options_of(method),
-        {hook: inspect.cleandoc(getattr(FedAvg, hook).__doc__ or "").splitlines()[0] for hook in overridden(method)},
+        _hooks(method, FedAvg),
         tuple(reversed(refused.values())),
+        _equations(method, FedAvg),
     )
+
+
+def _one_shot_card(name: str) -> Card:
+    method = oneshot.REGISTRY[name]
+    refused = ["a one-shot method: it cannot be wrapped around another, and no method of many rounds around it"]
+    if method.one_architecture:
+        refused.append("its clients cannot have networks of their own")
+    options = {f.name: f.default for f in fields(method) if f.init}
+    words = inspect.cleandoc(method.__doc__ or ""), _source(method), options, _hooks(method, oneshot.OneShot)
+    return Card(name, method.__name__, *words, tuple(refused), _equations(method, oneshot.OneShot), one_shot=True)
+
+
+def _hooks(method: type, base: type) -> dict[str, str]:
+    """The hooks of the base that a method overrides -> what they are."""
+    return {hook: inspect.getdoc(getattr(base, hook)).splitlines()[0] for hook in overridden(method, base)}  # type: ignore[union-attr]
+
+
+def _equations(method: type, base: type) -> dict[str, str]:
+    """What a method's functions that the base lacks or has otherwise say of themselves, the nearest class first."""
+    said: dict[str, str] = {}
+    for kind in method.__mro__[: method.__mro__.index(base)]:
+        for name, value in vars(kind).items():
+            if inspect.isfunction(value) and name[:2] != "__" and value.__doc__ and name not in said:
+                said[name] = inspect.cleandoc(value.__doc__)
+    return said
 
 
 def refusal(outer: str, base: str) -> str:
@@ -142,21 +186,23 @@ def refusal(outer: str, base: str) -> str:
     return ""
 
 
-def overridden(method: type[FedAvg]) -> list[str]:
-    """The hooks that a method changes, in the order in which FedAvg has them."""
-    hooks = [name for name, value in vars(FedAvg).items() if inspect.isfunction(value) and name[0] != "_"]
-    return [name for name in hooks if getattr(method, name) is not getattr(FedAvg, name)]
+def overridden(method: type, base: type = FedAvg) -> list[str]:
+    """The hooks that a method changes, in the order in which the base, FedAvg or OneShot, has them."""
+    hooks = [
+        name for name, value in vars(base).items() if isinstance(value, FunctionType | property) and name[0] != "_"
+    ]
+    return [name for name in hooks if getattr(method, name) is not getattr(base, name)]
 
 
-def paper(method: type[FedAvg]) -> str:
+def paper(method: type) -> str:
     """Authors, year and short title of the paper that a method is from; empty if its module cites none."""
     found = CITATION.match(_source(method))
     return "" if found is None else ", ".join(part for part in found.groups() if part)
 
 
-def changes(method: type[FedAvg]) -> str:
+def changes(method: type) -> str:
     """What a method changes, in one line: the headline of its module, or its own where a module has several methods."""
-    registered = Counter(m.__module__ for m in set(REGISTRY.values()))
+    registered = Counter(m.__module__ for m in {*REGISTRY.values(), *oneshot.REGISTRY.values()})
     headline = _paragraphs(inspect.getmodule(method))[0]
     name, _, text = headline.partition(": ")
     its_own = method.__name__.lower() in re.sub(r"\W", "", name).lower()
@@ -199,7 +245,7 @@ def _models(state: Mapping[str, Tensor], seen: Played) -> float:
     return round(sum(t.numel() * t.element_size() for t in state.values()) / (4 * seen.method.net.size), 3)
 
 
-def _source(method: type[FedAvg]) -> str:
+def _source(method: type) -> str:
     return " ".join(_paragraphs(inspect.getmodule(method))[1:])
 
 

@@ -109,12 +109,7 @@ class Store:
 
     def rows(self, experiment: Experiment) -> list[Row]:
         """The run's history so far, one row per round, up to the first line that is damaged or half-written."""
-        path = self.folder(experiment) / "history.jsonl"
-        rows: list[Row] = []
-        with contextlib.suppress(ValueError):  # not JSON, or not text
-            for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
-                rows.append(json.loads(line))
-        return rows
+        return lines(self.folder(experiment))
 
     # -- written by the run that holds the lock
 
@@ -208,6 +203,16 @@ class Store:
             warnings.warn(warning, stacklevel=3)
         self.begin(experiment)
         return []
+
+
+def lines(folder: Path) -> list[Row]:
+    """The history in a run's folder, one row per round, up to the first line that is damaged or half-written."""
+    path = folder / "history.jsonl"
+    rows: list[Row] = []
+    with contextlib.suppress(ValueError):  # not JSON, or not text
+        for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
+            rows.append(json.loads(line))
+    return rows
 
 
 def evaluated(rows: list[Row]) -> "pd.DataFrame":

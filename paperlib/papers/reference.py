@@ -1,7 +1,7 @@
 """Runs that are shipped with the project (``data/reference``), as numbers with their provenance.
 
 ``<paper>-<scale>.parquet`` holds one row per evaluated round; ``<paper>-<scale>.json`` the experiment and summary of
-every run (digest, code version, device, torch, data source, date).
+every run (digest, code version, device, torch, data source, date). `paperlib.papers.places` says where each stands.
 """
 
 import dataclasses
@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -19,7 +20,24 @@ from paperlib.store import COLUMNS, Run
 
 def find(experiment: Experiment) -> Run | None:
     """The shipped run of an experiment, or None."""
-    return _shipped(REFERENCE).get(experiment.digest)
+    name, entry = summaries(REFERENCE).get(experiment.digest, ("", {}))
+    return Run(experiment, entry["summary"], history(experiment.digest, name)) if name else None
+
+
+@cache
+def summaries(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Digest -> the name of its file and its entry there (experiment and summary as they stand), of all shipped runs.
+
+    Experiments and histories, which take longer, are made only for the runs that are asked for.
+    """
+    files = [path.with_suffix(".json") for path in sorted(folder.glob("*.parquet"))]
+    entries = ((path.stem, entry) for path in files for entry in json.loads(path.read_text()))
+    return {entry["summary"]["digest"]: (name, entry) for name, entry in entries}
+
+
+def history(digest: str, name: str) -> pd.DataFrame:
+    """The history of one run of the file ``name``: one row per evaluated round."""
+    return _compact(_histories(REFERENCE, name)[digest])
 
 
 def ship(runs: Iterable[Run], name: str, folder: Path = REFERENCE) -> int:
@@ -32,27 +50,31 @@ def ship(runs: Iterable[Run], name: str, folder: Path = REFERENCE) -> int:
     entries = [{"experiment": json.loads(run.experiment.to_json()), "summary": run.summary} for run in ordered]
     lines = ",\n".join(json.dumps(entry) for entry in entries)
     (folder / f"{name}.json").write_text(f"[\n{lines}\n]\n")
-    _shipped.cache_clear()
+    summaries.cache_clear()
+    _histories.cache_clear()
     return len(ordered)
 
 
 @cache
-def _shipped(folder: Path) -> dict[str, Run]:
-    return {digest: run for path in sorted(folder.glob("*.json")) for digest, run in _read(folder, path.stem).items()}
+def _histories(folder: Path, name: str) -> dict[str, pd.DataFrame]:
+    return dict(tuple(pd.read_parquet(folder / f"{name}.parquet").groupby("digest")))  # type: ignore[arg-type]
 
 
 def _read(folder: Path, name: str) -> dict[str, Run]:
     if not (folder / f"{name}.json").exists():
         return {}
-    history = dict(tuple(pd.read_parquet(folder / f"{name}.parquet").groupby("digest")))
+    histories = _histories(folder, name)
     shipped = {}
     fields = {f.name for f in dataclasses.fields(Experiment)}
     for entry in json.loads((folder / f"{name}.json").read_text()):
         known = {key: value for key, value in entry["experiment"].items() if key in fields}
         experiment, digest = Experiment(**known), entry["summary"]["digest"]
         if experiment.digest == digest:  # a run of an older format is not the run of today's experiment
-            rows = history[digest].drop(columns="digest").reset_index(drop=True)
-            # The file has a column for all that any run has measured.
-            rows = rows[[c for c in rows if c in COLUMNS or rows[c].notna().any()]]
-            shipped[digest] = Run(experiment, entry["summary"], rows)
+            shipped[digest] = Run(experiment, entry["summary"], _compact(histories[digest]))
     return shipped
+
+
+def _compact(rows: pd.DataFrame) -> pd.DataFrame:
+    """The history of one run, without the columns that only other runs of its file have."""
+    rows = rows.drop(columns="digest").reset_index(drop=True)
+    return rows[[c for c in rows if c in COLUMNS or rows[c].notna().any()]]

@@ -4,7 +4,10 @@ Each works with the keyboard alone, says in words what its picture shows, and le
 front end.
 """
 
+from paperlib.widgets.card import method_card
+from paperlib.widgets.live import live_run
 from paperlib.widgets.partitions import partition_explorer
 from paperlib.widgets.playground import method_playground
+from paperlib.widgets.results import result_browser
 
-__all__ = ["method_playground", "partition_explorer"]
+__all__ = ["live_run", "method_card", "method_playground", "partition_explorer", "result_browser"]

@@ -16,10 +16,33 @@ PAUSE = 0.02  # seconds in which moves are gathered, so that a slider that is dr
 # Sentences that change are read out by a screen reader; a mistake at once.
 STYLE = """<style>
 .explorer .said { line-height: 1.4; margin: .3em 0; max-width: 70em } .explorer .mistake { color: #a00000 }
-.explorer img { max-width: 100%; height: auto } .explorer table { font-size: 90% }
+.explorer img { max-width: 100%; height: auto } .explorer table { font-size: 90%; border-collapse: collapse }
+.explorer th, .explorer td { text-align: left; vertical-align: top; padding: 1px 12px 1px 0 }
+.explorer th { border-bottom: 1px solid #888 } .explorer td, .explorer dd { line-height: 1.4 }
 .explorer .jupyter-widgets-disconnected { display: none }
 .explorer button.copy { font: inherit; padding: .2em .8em } .explorer code { white-space: pre-wrap }
 </style>"""
+
+# What a page must do for the keyboard and for screen readers: JupyterLab's own shortcuts (arrows choose a cell) do not
+# apply to the controls of an explorer, and the handle of a slider is called what its label says.
+BEHAVIOUR = """
+const box = this.closest('.explorer');
+const adapt = () => {
+    for (const control of box.querySelectorAll('select, input, button, [role=slider]'))
+        control.setAttribute('data-lm-suppress-shortcuts', '');
+    for (const handle of box.querySelectorAll('[role=slider]')) {
+        const label = handle.closest('.jupyter-widgets').querySelector('label');
+        if (label) handle.setAttribute('aria-label', label.textContent);
+    }
+};
+new MutationObserver(adapt).observe(box, {childList: true, subtree: true});
+adapt();
+"""
+# Scripts in HTML that comes later do not run, but an image says when it is there.
+HEAD = (
+    f'{STYLE}<img alt="" hidden src="data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==" '
+    f'onload="{html.escape(BEHAVIOUR, quote=True)}">'
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +74,7 @@ class Explorer(widgets.VBox):
         for row in controls:
             self.watch(*row)
         rows = [widgets.HBox(list(row), layout={"flex_flow": "row wrap"}) for row in controls]
-        super().__init__([widgets.HTML(STYLE), *rows, self._said, self._picture, self._more])
+        super().__init__([widgets.HTML(HEAD), *rows, self._said, self._picture, self._more])
         self.add_class("explorer")
         self.view = draw()
         self._show()
@@ -84,8 +107,11 @@ class Explorer(widgets.VBox):
 
     def _show(self) -> None:
         view = self.view
+        drawn = (
+            "" if view.figure is None else picture(view.figure, view.words)
+        )  # takes time: words and picture together
         self._said.value = f'<p class="said" aria-live="polite">{html.escape(view.words)}</p>'
-        self._picture.value = "" if view.figure is None else picture(view.figure, view.words)
+        self._picture.value = drawn
         self._more.value = view.more
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:

@@ -1,0 +1,93 @@
+"""The result browser and the method card: what they say of shipped runs is what the tables say."""
+
+import numpy as np
+import pytest
+
+from paperlib import oneshot, overview, papers, run
+from paperlib.papers import places, reference
+from paperlib.papers.places import Place
+from paperlib.paths import NOTEBOOKS
+from paperlib.widgets import card, results
+
+
+def test_the_shipped_places_are_those_of_the_specifications():
+    runs = reference.summaries(reference.REFERENCE)
+    shipped = {digest: there for digest, there in places.shipped().items()}
+    unknown = {name for digest, (name, _) in runs.items() if digest not in shipped}
+    assert unknown <= {"comparison-small"}, "paperlib.papers.places.update() finds the places of runs just shipped"
+    assert set(shipped) <= set(runs)
+    digests = {digest for digest, (name, _) in runs.items() if name == "fedacd-small"}
+    found = places.search(digests, ["fedacd"], ["small"])
+    assert found == {digest: shipped[digest] for digest in digests}
+
+
+def test_a_shipped_run_is_found_by_words_with_its_notebook_and_its_numbers(tmp_path):
+    browser = results.result_browser(tmp_path, "gc_fed T5 small cifar10 seed=0 (0.05), 100,")
+    listed = browser.runs.loc[[digest for _, digest in browser.list.options]]
+    assert set(listed.method) == {"fedavg", "local_gc", "global_gc", "gc_fed"} and set(listed.seed) == {0}
+    (digest,) = listed.index[listed.method == "gc_fed"]
+    browser.list.value = (digest,)
+    experiments = papers.experiments("gc_fed", "T5", scale="small", seeds=1)
+    (e,) = [e for e in experiments if e.digest == digest]
+    shipped = reference.find(e)
+    assert f"{shipped.summary['last10_accuracy']:.2f} %" in browser.view.words
+    assert Place("gc_fed", "T5", "small") in listed.places[digest]
+    assert (NOTEBOOKS / "gc_fed" / "small_scale.ipynb") in [place.notebook for place in listed.places[digest]]
+    assert "small_scale.ipynb" in browser.view.more and shipped.summary["version"] in browser.view.more
+    drawn = browser.view.figure.axes[0].lines[0].get_ydata()
+    assert np.array_equal(drawn, shipped.history.test_accuracy)
+
+
+def test_a_run_of_this_machine_comes_first_and_its_tables_are_found_when_asked_for(tiny, tmp_path, monkeypatch):
+    run(tiny, store=tmp_path)
+    browser = results.result_browser(tmp_path)
+    assert browser.list.options[0][1] == tiny.digest and browser.runs.loc[tiny.digest, "from"] == "this machine"
+    assert "1 runs made here" in browser.search.description
+    monkeypatch.setattr(places, "search", lambda digests: {tiny.digest: [Place("gc_fed", "T5", "smoke")]})
+    places.remember(tmp_path, [tiny.digest])
+    assert results.listing(tmp_path).loc[tiny.digest, "in"] == "GC-Fed T5"
+
+
+def test_filters_leave_the_runs_they_name(tmp_path):
+    browser = results.result_browser(tmp_path)
+    browser.paper.value, browser.scale.value, browser.dataset.value = "fedhydra", "small", "mnist"
+    left = browser.fitting()
+    assert len(left) and set(left["data set"]) == {"mnist"} and set(left.file) == {"fedhydra-small"}
+    browser.words.value = "no such word"
+    assert browser.fitting().empty and browser.list.options == ()
+
+
+@pytest.mark.parametrize(("method", "row"), [("gc_fed", "GC-Fed"), ("fedavg", "FedAvg")])
+def test_the_ranks_of_a_card_are_those_of_the_table(method, row):
+    table = papers.table("gc_fed", "T5", scale="small", seeds=3, compute=False)
+    found = card.standing(method, "gc_fed", "small")
+    found = found[(found.table == "T5") & (found.row == row)].set_index("column")
+    assert set(found.index) == set(table.labels)
+    for label in table.labels:
+        ours, printed = table[(label, "ours")].dropna(), table[(label, "printed")].dropna()
+        assert found.printed[label] == f"{printed[row]:.2f}"
+        of = {"ascending": False, "method": "min"}
+        assert (found.printed_rank[label], found.printed_of[label]) == (printed.rank(**of)[row], len(printed))
+        if row in ours:
+            assert found.ours[label] == f"{ours[row]:.2f}" and found["rank"][label] == ours.rank(**of)[row]
+            assert found.beside[label] == printed[ours.index].rank(**of)[row]
+
+
+def test_a_card_says_what_a_method_costs_and_changes():
+    shown = card.method_card("scaffold").view
+    assert "a client sends 2 and receives 2 per round; between rounds it keeps 1, the server 1" in shown.words
+    assert "Clients descend along g - c_k + c" in shown.more and "local_step" in shown.more
+
+
+def test_one_shot_methods_have_cards():
+    for name in oneshot.REGISTRY:
+        found = overview.card(name)
+        assert found.one_shot and "epoch" in found.hooks and any("wrapped" in why for why in found.refused)
+    assert overview.card("ot").options == {"step": "running", "align_output": False}
+    table = overview.one_shot_methods()
+    assert list(table.index) == list(oneshot.REGISTRY) and "FedHydra T1" in table.tables["fedhydra"]
+
+
+def test_an_unknown_method_is_refused_in_one_sentence():
+    with pytest.raises(ValueError, match="unknown method 'scafold'; the methods are fedavg"):
+        card.method_card("scafold")
