@@ -1,0 +1,286 @@
+"""The course in notebooks/course: the setting that its runs share, and self-checks of its exercises.
+
+A check compares an answer with what the library computes, and says in a sentence what is right or what to look at. It
+never says the answer. Without one (``...`` or None, or a function that returns either) the exercise is open.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paperlib.data.batches import normalise, split
+from paperlib.experiment import Experiment
+from paperlib.federated.context import Batch
+from paperlib.federated.evaluation import evaluate
+from paperlib.federated.local import start_visit
+from paperlib.federated.measures import LocalModel
+from paperlib.federated.simulator import bytes_of, dataset_of, play_round, prepare
+from paperlib.federated.workers import worker_pool
+from paperlib.ingredients.vectors import pull
+from paperlib.methods import FedAvg, build
+from paperlib.methods.gc import Centralized
+
+# What the course trains, unless a notebook says otherwise: ten clients, 600 digits, about a second.
+SETTING = Experiment(
+    dataset="digits", train_size=600, model="mlp", width=0.125, partition="dirichlet", alpha=0.1, clients=10, sampled=4,
+    rounds=12, local_epochs=4, batch_size=20, lr=0.05, momentum=0.0,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One round of a run, from inside.
+
+    clients: who took part, ascending. start, after: [P], the global model before and after. models: [S, P], the
+    clients' models at the end of their local epochs.
+    """
+
+    method: FedAvg
+    clients: list[int]
+    start: Tensor
+    models: Tensor
+    after: Tensor
+
+    @property
+    def updates(self) -> Tensor:
+        """How far each client went from ``start``, [S, P]."""
+        return self.models - self.start
+
+    @property
+    def counts(self) -> Tensor:
+        """Labels of the clients that took part, int64 [S, C]."""
+        return self.method.context.counts[self.clients]
+
+    def class_accuracy(self, theta: Tensor) -> Tensor:
+        """Accuracy of a model [P] on the test images of each class, float64 [C], in percent."""
+        context = self.method.context
+        with worker_pool(1) as pool:
+            scores = evaluate(context.net, theta, context.net.initial_buffers(), context.data, pool)
+        return 100 * (1 - scores.errors)
+
+
+def watch(experiment: Experiment, round: int) -> Watched:
+    """Play a run until the end of a round (from 1), on networks without BatchNorm; nothing is stored."""
+    method, progress = prepare(experiment, dataset_of(experiment))
+    with worker_pool(1) as pool:
+        while True:
+            start, models = progress.theta, list[LocalModel]()
+            play_round(method, progress, pool, models)
+            if progress.round == round:
+                thetas = torch.stack([local.theta for local in models])
+                return Watched(method, [local.client for local in models], start, thetas, progress.theta)
+
+
+def cosines(vectors: Tensor) -> Tensor:
+    """Cosine of the angle between any two of n vectors: [n, P] -> [n, n]."""
+    directions = torch.nn.functional.normalize(vectors, dim=1)
+    return directions @ directions.T
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of an answer; right is None while the exercise is open."""
+
+    exercise: str
+    right: bool | None
+    words: str
+
+    def __repr__(self) -> str:
+        return f"Exercise {self.exercise}: {self.words}"
+
+
+class Hint(Exception):
+    """An answer is not right, and this is what to look at."""
+
+
+class Open(Exception):
+    """There is no answer yet."""
+
+
+Check = Callable[[Any], str]
+CHECKS: dict[str, Check] = {}
+
+
+def check(exercise: str, answer: object = None) -> Verdict:
+    """Whether an answer to an exercise is right, in a sentence. Raises ValueError for an exercise that does not exist."""
+    if exercise not in CHECKS:
+        raise ValueError(f"unknown exercise {exercise!r}; choose one of {', '.join(sorted(CHECKS))}")
+    if answer is None or answer is ...:
+        return Verdict(exercise, None, "open.")
+    try:
+        return Verdict(exercise, True, CHECKS[exercise](answer))
+    except Open:
+        return Verdict(exercise, None, "open.")
+    except Hint as hint:
+        return Verdict(exercise, False, str(hint))
+
+
+def exercise(number: str) -> Callable[[Check], Check]:
+    """Registers a check: a function that returns a sentence for a right answer, and raises `Hint` for another."""
+
+    def register(function: Check) -> Check:
+        CHECKS[number] = function
+        return function
+
+    return register
+
+
+def call(function: object, *arguments: Any) -> Any:
+    """What the function that somebody wrote returns; `Hint` where it stops, `Open` where it returns nothing yet."""
+    if not callable(function):
+        raise Hint(f"the answer is a function, not {type(function).__name__}.")
+    try:
+        result = function(*[a.clone() if isinstance(a, Tensor) else a for a in arguments])
+    except Exception as error:  # whatever it is, the reader should see it beside the exercise
+        raise Hint(f"your function stops with {type(error).__name__}: {error}.") from error
+    if result is None or result is ...:
+        raise Open
+    return result
+
+
+def same(answer: object, expected: Any, tolerance: float = 1e-4) -> bool:
+    """Whether two numbers or tensors agree, relative to the largest entry of what is expected."""
+    try:
+        a, b = np.asarray(answer, dtype=np.float64), np.asarray(expected, dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    return a.shape == b.shape and bool(np.allclose(a, b, rtol=0, atol=tolerance * max(1e-12, np.abs(b).max())))
+
+
+def draws(*shape: int, seed: int = 0) -> Tensor:
+    """Numbers to try a function on, float32."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+# -- 1: FedAvg by hand
+
+
+@exercise("1.1")
+def weighted_average(average: object) -> str:
+    thetas, sizes = draws(3, 5), torch.tensor([10, 30, 60])
+    uploads = [(float(n), k, {"delta": theta}) for k, (n, theta) in enumerate(zip(sizes, thetas, strict=True))]
+    expected, _ = FedAvg().aggregate({}, torch.zeros(5), uploads)
+    given = call(average, thetas, sizes)
+    if same(given, thetas.mean(0)):
+        raise Hint("this is the plain mean, in which a client with 10 samples counts as much as one with 60.")
+    if same(given, sizes.float() @ thetas):
+        raise Hint("the weights are in the right proportion, but they must sum to one.")
+    if not same(given, expected):
+        raise Hint("look at the weights: client k counts by its share of all samples, and the result has shape [P].")
+    return "right, this is what weighting='size' does."
+
+
+@exercise("1.2")
+def number_of_steps(local_steps: object) -> str:
+    for n, batch, epochs in ((60, 20, 4), (61, 20, 4), (7, 20, 3)):
+        given = call(local_steps, n, batch, epochs)
+        if given != epochs * len(list(split(torch.empty(1, n), batch))):
+            if given == epochs * (n // batch):
+                raise Hint(f"with {n} samples in batches of {batch} some are left over, and they make a batch too.")
+            if given == -(-n * epochs // batch):
+                raise Hint("an epoch ends before the next begins: no batch holds samples of two epochs.")
+            raise Hint(f"count the batches of one epoch over {n} samples first, then the epochs.")
+    return "right; clients with more samples take more steps, and so move further."
+
+
+@exercise("1.3")
+def traffic(bytes_up: object) -> str:
+    for rounds, sampled, size in ((12, 4, 1000), (3, 10, 52650)):
+        given = call(bytes_up, rounds, sampled, size)
+        expected = rounds * sampled * bytes_of(torch.empty(size))
+        if same(given, expected / 4):
+            raise Hint("these are numbers sent; a number in float32 takes more than one byte.")
+        if same(given, expected * SETTING.clients / sampled) and sampled != SETTING.clients:
+            raise Hint("only the sampled clients send something.")
+        if not same(given, expected):
+            raise Hint("in every round each sampled client sends one number per parameter.")
+    return "right; summary['bytes_up'] of a run of FedAvg says the same."
+
+
+# -- 3: three ways to fix the gradient
+
+
+def bound(method: FedAvg) -> FedAvg:
+    """A method that is bound to the setting of the course."""
+    return method.setup(prepare(SETTING, dataset_of(SETTING))[0].context)
+
+
+def local_step_of(method: FedAvg, theta: Tensor) -> Batch:
+    """A batch of client 0 that holds nothing but what a gradient is changed by; theta [P] is what it received."""
+    visit = start_visit(method.context, 1, 0, theta, torch.empty(0))
+    x = normalise(method.context.data.train_images[:5], method.context.data)
+    return Batch(x=x, y=method.context.data.train_labels[:5], **vars(visit))
+
+
+@exercise("3.1")
+def spring(prox_gradient: object) -> str:
+    method = bound(build("fedprox", {"mu": 0.5}))
+    w, w_t = (draws(method.net.size, seed=seed) for seed in (0, 1))
+    batch = local_step_of(method, w_t)
+    g, expected = FedAvg.gradient(method, w, batch, {}, {}), method.gradient(w, batch, {}, {})
+    given = call(prox_gradient, g, w, w_t, 0.5)
+    if same(given, 2 * g - expected):
+        raise Hint("look at the sign: this pushes the client away from the model that it received.")
+    if same(given, g + 0.25 * (w - w_t)):
+        raise Hint("the half in the objective is gone once it is differentiated.")
+    if same(given, expected - g):
+        raise Hint("this is the pull alone; the client still has a loss of its own.")
+    if not same(given, expected):
+        raise Hint("differentiate the two terms of the objective, one after the other.")
+    return "right, this is the gradient that FedProx takes in the library."
+
+
+@exercise("3.2")
+def control(new_control: object) -> str:
+    method = bound(build("scaffold"))
+    w_t, w_k, c_k, c = (draws(method.net.size, seed=seed) for seed in range(4))
+    visit = start_visit(method.context, 1, 0, w_t, torch.empty(0))
+    visit.optimizer.steps = 7
+    _, own = method.end(w_t, w_k, {"c": c}, {"c": c_k}, visit)
+    given, mean = call(new_control, c_k, c, w_t, w_k, 7, SETTING.lr), own["c"] - c_k + c
+    if same(given, mean):
+        raise Hint("this is the mean of the corrected gradients; take the correction out of it.")
+    if same(given, own["c"] - 2 * mean):
+        raise Hint("look at the sign of the difference: a step goes against its gradient.")
+    if same(given, c - c_k + mean):
+        raise Hint("look at the signs of c and c_k: steps were taken along g - c_k + c.")
+    if not same(given, own["c"]):
+        raise Hint("w_t - w_k is lr times the sum of all corrected gradients; solve for the mean of the raw ones.")
+    return "right, and the mean of all clients' vectors is what the server's c follows."
+
+
+@exercise("3.3")
+def projection(centralize: object) -> str:
+    method = bound(build("local_gc"))
+    assert isinstance(method, Centralized)
+    vector = draws(method.net.size)
+    G, expected = (method.net.split(v)["fc2.0.weight"] for v in (vector, method.center(vector.clone())))
+    given = call(centralize, G)
+    if same(given, G - G.mean(0)):
+        raise Hint("these means go over the outputs; rows belong to outputs, and each row has a mean of its own.")
+    if same(given, G - G.mean()):
+        raise Hint("this subtracts one mean of the whole matrix; every output has its own.")
+    if not same(given, expected):
+        raise Hint("every row of the result must sum to zero, and nothing else may change.")
+    return "right; what is left sums to zero over the inputs of every output."
+
+
+@exercise("3.4")
+def two_springs(after_one_round: object) -> str:
+    for w_t, a, b, mu in ((4.0, 0.0, 2.0, 1.0), (-1.0, 3.0, 0.5, 0.25)):
+        given = call(after_one_round, w_t, a, b, mu)
+        ends = [w_t, w_t]
+        for client, center in enumerate((a, b)):  # many steps, with the library's own pull
+            w = torch.tensor(w_t)
+            for _ in range(400):
+                w = w - 0.1 * pull(w - center, w, torch.tensor(w_t), mu)
+            ends[client] = float(w)
+        if same(given, (a + b) / 2):
+            raise Hint("this is where FedAvg stands, without the spring.")
+        if not same(given, sum(ends) / 2, 1e-3):
+            raise Hint("for each client, find where (w - its center) + mu (w - w_t) is zero; then take the mean.")
+    return "right; for every mu the rounds end in the same place, and only their number differs."
