@@ -15,14 +15,15 @@ from torch import Tensor
 from paperlib.data.batches import normalise, split
 from paperlib.experiment import Experiment
 from paperlib.federated.context import Batch
-from paperlib.federated.evaluation import evaluate
+from paperlib.federated.evaluation import Scores, evaluate
 from paperlib.federated.local import start_visit
-from paperlib.federated.measures import LocalModel
-from paperlib.federated.simulator import bytes_of, dataset_of, play_round, prepare
+from paperlib.federated.measures import MEASURES, LocalModel, Seen
+from paperlib.federated.simulator import Progress, bytes_of, dataset_of, play_round, prepare
 from paperlib.federated.workers import worker_pool
 from paperlib.ingredients.vectors import pull
 from paperlib.methods import FedAvg, build
 from paperlib.methods.gc import Centralized
+from paperlib.metrics import risk
 
 # What the course trains, unless a notebook says otherwise: ten clients, 600 digits, about a second.
 SETTING = Experiment(
@@ -106,7 +107,7 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(exercise: str, answer: object = None) -> Verdict:
-    """Whether an answer to an exercise is right, in a sentence. Raises ValueError for an exercise that does not exist."""
+    """Whether an answer to an exercise is right, in a sentence; raises ValueError for an exercise that is none."""
     if exercise not in CHECKS:
         raise ValueError(f"unknown exercise {exercise!r}; choose one of {', '.join(sorted(CHECKS))}")
     if answer is None or answer is ...:
@@ -156,6 +157,18 @@ def draws(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+def bound(method: FedAvg) -> FedAvg:
+    """A method that is bound to the setting of the course."""
+    return method.setup(prepare(SETTING, dataset_of(SETTING))[0].context)
+
+
+def local_step_of(method: FedAvg, theta: Tensor) -> Batch:
+    """A batch of client 0 that holds nothing but what a gradient is changed by; theta [P] is what it received."""
+    visit = start_visit(method.context, 1, 0, theta, torch.empty(0))
+    x = normalise(method.context.data.train_images[:5], method.context.data)
+    return Batch(x=x, y=method.context.data.train_labels[:5], **vars(visit))
+
+
 # -- 1: FedAvg by hand
 
 
@@ -201,19 +214,76 @@ def traffic(bytes_up: object) -> str:
     return "right; summary['bytes_up'] of a run of FedAvg says the same."
 
 
+# -- 2: why label skew hurts
+
+
+@exercise("2.1")
+def divergence(weight_divergence: object) -> str:
+    method = bound(FedAvg())
+    thetas, weights = draws(3, method.net.size), torch.tensor([0.1, 0.3, 0.6])
+    models = [
+        LocalModel(k, float(p), w_k, torch.empty(0)) for k, (p, w_k) in enumerate(zip(weights, thetas, strict=True))
+    ]
+    with worker_pool(1) as pool:
+        seen = Seen(method, Progress(1, thetas[0], torch.empty(0), {}), models, Scores(0, 0, torch.zeros(10)), pool)
+        expected = MEASURES["weight_divergence"](seen)["weight_divergence"]
+    given = call(weight_divergence, thetas, weights)
+    if same(given, (thetas - thetas.mean(0)).norm(dim=1).mean()):
+        raise Hint("the center is the weighted average of the models, not the plain one.")
+    if same(given, (weights * (thetas - weights @ thetas).norm(dim=1)).sum()):
+        raise Hint("the center is right; the mean of the distances is a plain one.")
+    if not same(given, expected):
+        raise Hint("one center for all, one distance per client over all its parameters, and their mean: a number.")
+    return "right, this is what measure=('weight_divergence',) records."
+
+
+@exercise("2.2")
+def surviving(survival: object) -> str:
+    updates = draws(5, 40)
+    given, lengths = call(survival, updates), updates.norm(dim=1).mean()
+    expected = (
+        FedAvg().aggregate({}, torch.zeros(40), [(1.0, k, {"delta": u}) for k, u in enumerate(updates)])[0].norm()
+    )
+    if same(given, lengths / expected):
+        raise Hint("this is larger than one; turn it round.")
+    if same(given, updates.sum(0).norm() / lengths):
+        raise Hint("above is the length of the mean of the updates, not of their sum.")
+    if not same(given, expected / lengths):
+        raise Hint("above the length of the mean, a vector first; below the mean of the lengths, one per client.")
+    return "right; five random updates keep about as much as five at right angles."
+
+
+@exercise("2.3")
+def lost(forgetting: object) -> str:
+    before, after = torch.tensor([90.0, 80.0, 50.0, 0.0]), torch.tensor([0.0, 85.0, 50.0, 30.0])
+    given = call(forgetting, before, after)
+    if same(given, (before - after).mean()):
+        raise Hint("here what was gained in some classes makes up for what was lost in others.")
+    if same(given, (after - before).clamp(min=0).mean()):
+        raise Hint("this is what was gained.")
+    if same(given, (before - after).clamp(min=0).sum()):
+        raise Hint("the sum is right; take the mean over all classes.")
+    if not same(given, (before - after).clamp(min=0).mean()):
+        raise Hint("all classes count in the mean; one that became better counts with zero.")
+    return "right."
+
+
+@exercise("2.4")
+def seen_by_clients(client_accuracy: object) -> str:
+    errors, counts = torch.tensor([0.1, 0.5, 0.9]), torch.tensor([[90, 10, 0], [0, 5, 5], [1, 0, 1]])
+    given, expected = call(client_accuracy, errors, counts), risk.client_accuracy(errors, counts)
+    if same(given, 100 * (1 - errors.mean())):
+        raise Hint("this is the accuracy on a test set with all classes in equal parts; clients have their own shares.")
+    if same(given, 100 * (1 - float(counts.sum(0) / counts.sum() @ errors))):
+        raise Hint("here a large client counts more; take the mean of the clients' accuracies.")
+    if same(given, 100 - expected) or same(given, expected / 100):
+        raise Hint("nearly: mind whether it is accuracy or error, and that it is in percent.")
+    if not same(given, expected):
+        raise Hint("turn each row of counts into shares that sum to one; shares times errors is that client's error.")
+    return "right, this is client_accuracy of FedACD's Table 2."
+
+
 # -- 3: three ways to fix the gradient
-
-
-def bound(method: FedAvg) -> FedAvg:
-    """A method that is bound to the setting of the course."""
-    return method.setup(prepare(SETTING, dataset_of(SETTING))[0].context)
-
-
-def local_step_of(method: FedAvg, theta: Tensor) -> Batch:
-    """A batch of client 0 that holds nothing but what a gradient is changed by; theta [P] is what it received."""
-    visit = start_visit(method.context, 1, 0, theta, torch.empty(0))
-    x = normalise(method.context.data.train_images[:5], method.context.data)
-    return Batch(x=x, y=method.context.data.train_labels[:5], **vars(visit))
 
 
 @exercise("3.1")

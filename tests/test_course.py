@@ -17,6 +17,17 @@ WRONG = {
     "1.1": ["lambda thetas, sizes: thetas.mean(0)", "lambda thetas, sizes: sizes.float() @ thetas"],
     "1.2": ["lambda n, batch_size, local_epochs: local_epochs * n // batch_size", "12"],
     "1.3": ["lambda rounds, sampled, parameters: rounds * sampled * parameters", "lambda *a: a[0] * 10 * a[2] * 4"],
+    "2.1": [
+        "lambda thetas, weights: (thetas - thetas.mean(0)).norm(dim=1).mean()",
+        "lambda thetas, weights: (thetas - weights @ thetas).norm() / 3",
+    ],
+    "2.2": ["lambda updates: updates.norm(dim=1).mean() / updates.mean(0).norm()", "lambda updates: updates.mean(0)"],
+    "2.3": ["lambda before, after: (before - after).mean()", "lambda before, after: (before - after).abs().mean()"],
+    "2.4": [
+        "lambda errors, counts: 100 * (1 - errors.mean())",
+        "lambda errors, counts: 100 * (1 - (counts / counts.sum()).sum(0) @ errors)",
+        "lambda errors, counts: (1 - counts / counts.sum(1, keepdim=True) @ errors).mean()",
+    ],
     "3.1": ["lambda g, w, w_t, mu: g - mu * (w - w_t)", "lambda g, w, w_t, mu: mu * (w - w_t)"],
     "3.2": [
         "lambda c_k, c, w_t, w_k, steps, lr: (w_t - w_k) / (steps * lr)",
@@ -29,7 +40,9 @@ WRONG = {
 
 
 def cells(path):
-    return [(cell["cell_type"], "".join(cell["source"]), cell["metadata"]) for cell in json.loads(path.read_text())["cells"]]
+    return [
+        (cell["cell_type"], "".join(cell["source"]), cell["metadata"]) for cell in json.loads(path.read_text())["cells"]
+    ]
 
 
 def checks_of(source):
