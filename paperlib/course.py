@@ -20,7 +20,9 @@ from paperlib.federated.local import start_visit
 from paperlib.federated.measures import MEASURES, LocalModel, Seen
 from paperlib.federated.simulator import Progress, bytes_of, dataset_of, play_round, prepare
 from paperlib.federated.workers import worker_pool
-from paperlib.ingredients.vectors import pull
+from paperlib.ingredients.label_matrix import shift_matrix
+from paperlib.ingredients.losses import flatness_loss
+from paperlib.ingredients.vectors import pull, without_own
 from paperlib.methods import FedAvg, build
 from paperlib.methods.gc import Centralized
 from paperlib.metrics import risk
@@ -354,3 +356,57 @@ def two_springs(after_one_round: object) -> str:
         if not same(given, sum(ends) / 2, 1e-3):
             raise Hint("for each client, find where (w - its center) + mu (w - w_t) is zero; then take the mean.")
     return "right; for every mu the rounds end in the same place, and only their number differs."
+
+
+# -- 4: fixing the objective
+
+
+@exercise("4.1")
+def flat(flatness: object) -> str:
+    for seed, y in ((0, 2), (1, 0)):
+        logits = draws(6, seed=seed)
+        p, expected = logits.softmax(0), flatness_loss(logits[None], torch.tensor([y]))
+        given = call(flatness, p, y)
+        q = torch.full_like(p, float(1 - p[y]) / 5)
+        q[y] = p[y]
+        if same(given, (q * (q / p).log()).sum()):
+            raise Hint("the divergence has a direction: here it is weighted by p.")
+        if same(given, -expected):
+            raise Hint("look at the sign: a divergence is never negative.")
+        if same(given, expected / 6):
+            raise Hint("this is the mean over the classes; the divergence is a sum.")
+        if not same(given, expected):
+            raise Hint("q has the entry of p at y, and what is left to 1 in equal parts elsewhere.")
+    return "right; an output that is flat over the wrong classes gives zero."
+
+
+@exercise("4.2")
+def rivals(shifts: object) -> str:
+    P, counts = draws(4, 4).softmax(1).double(), torch.tensor([3, 0, 5, 2])
+    given, expected = call(shifts, P, counts, 1e-3), shift_matrix(P, counts, 1e-3)
+    held = counts > 0
+    if np.shape(given) != (4, 4):
+        raise Hint("the result is a matrix with a row per true class and a column per rival.")
+    given = torch.as_tensor(given)
+    if same(given, expected.T) or same(given[held][:, held], -expected[held][:, held]):
+        raise Hint("row y and column i belong to log P_yi - log P_iy; yours are the other way round.")
+    if same(given[held][:, held], expected[held][:, held]) and not same(given, expected):
+        raise Hint(
+            "right among the classes that the client has; the others stand in columns, with the logarithm of delta."
+        )
+    if not same(given, expected):
+        raise Hint("take the logarithm of P first, and subtract the transpose; then the columns, then the diagonal.")
+    return "right."
+
+
+@exercise("4.3")
+def everybody_else(others: object) -> str:
+    updates = draws(4, 6)
+    given = call(others, updates.mean(0), 4, updates[1])
+    if same(given, updates.mean(0) - updates[1]):
+        raise Hint("the mean holds only a part of the own update; make a sum of it before you subtract.")
+    if same(given, (4 * updates.mean(0) - updates[1]) / 4):
+        raise Hint("the sum is right; how many clients are left in it?")
+    if not same(given, without_own(updates.mean(0), torch.tensor(4), updates[1])):
+        raise Hint("from the mean to the sum of all, from there to the sum of the others, from there to their mean.")
+    return "right; the server sends one vector, and every client makes its own out of it."

@@ -36,6 +36,13 @@ WRONG = {
     ],
     "3.3": ["lambda G: G - G.mean(0)", "lambda G: G - G.mean()", "lambda G: G - G.mean(1)"],
     "3.4": ["lambda w_t, a, b, mu: (a + b) / 2", "lambda w_t, a, b, mu: ((a + b) / 2 + mu * w_t)"],
+    "4.1": ["lambda p, y: -p[y].log()", "lambda p, y: (p * (p * (len(p) - 1) / (1 - p[y])).log()).sum()"],
+    "4.2": [
+        "lambda P, counts, delta: shift_matrix(P, counts, delta).T",
+        "lambda P, counts, delta: (P.log() - P.log().T)",
+        "lambda P, counts, delta: P.log()",
+    ],
+    "4.3": ["lambda mean, m, own: mean - own", "lambda mean, m, own: mean - own / m"],
 }
 
 
