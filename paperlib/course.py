@@ -20,12 +20,15 @@ from paperlib.federated.local import start_visit
 from paperlib.federated.measures import MEASURES, LocalModel, Seen
 from paperlib.federated.simulator import Progress, bytes_of, dataset_of, play_round, prepare
 from paperlib.federated.workers import worker_pool
+from paperlib.ingredients.gaussians import class_gaussians
 from paperlib.ingredients.label_matrix import shift_matrix
 from paperlib.ingredients.losses import flatness_loss
 from paperlib.ingredients.vectors import pull, without_own
 from paperlib.methods import FedAvg, build
+from paperlib.methods.fedimpro import FedImpro
 from paperlib.methods.gc import Centralized
 from paperlib.metrics import risk
+from paperlib.oneshot import aggregation, stratification
 
 # What the course trains, unless a notebook says otherwise: ten clients, 600 digits, about a second.
 SETTING = Experiment(
@@ -410,3 +413,120 @@ def everybody_else(others: object) -> str:
     if not same(given, without_own(updates.mean(0), torch.tensor(4), updates[1])):
         raise Hint("from the mean to the sum of all, from there to the sum of the others, from there to their mean.")
     return "right; the server sends one vector, and every client makes its own out of it."
+
+
+# -- 5: sharing statistics instead of data
+
+
+@exercise("5.1")
+def merged(merge: object) -> str:
+    z, sizes = draws(12, 3).double() + torch.arange(12)[:, None], [2, 4, 6]
+    of_clients = [(part, torch.zeros(len(part), dtype=torch.int64)) for part in z.split(sizes)]
+    n = torch.tensor(sizes, dtype=torch.float64)
+    statistics = [class_gaussians([part], 1, 3, z.device) for part in of_clients]
+    mu, sigma = (torch.cat([s[i] for s in statistics]) for i in (1, 2))
+    _, mean, covariance = class_gaussians(of_clients, 1, 3, z.device)
+    given = call(merge, n, mu, sigma)
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise Hint("the result is a pair: the mean and the covariance.")
+    if same(given[0], mu.mean(0)):
+        raise Hint("in the mean of all samples a client counts by its number of samples.")
+    if not same(given[0], mean[0]):
+        raise Hint("look at the mean first: it is that of all samples, so that clients count by their numbers.")
+    if same(given[1], ((n - 1)[:, None, None] * sigma).sum(0) / (n.sum() - 1)):
+        raise Hint("the mean is right; the covariance lacks the spread of the clients' means around it.")
+    if same(given[1], covariance[0] * (n.sum() - 1) / n.sum()):
+        raise Hint("nearly: an unbiased covariance is divided by one less than the number of samples.")
+    if not same(given[1], covariance[0]):
+        raise Hint("the mean is right; for the covariance undo each client's division, add, and divide once.")
+    return "right: the server has the Gaussian of all features together and has seen none."
+
+
+@exercise("5.2")
+def statistics_sent(extra_numbers: object) -> str:
+    for cut in (1, 2):
+        method = bound(build("fedimpro", {"cut": cut}))
+        assert isinstance(method, FedImpro)
+        given, shared = (
+            call(extra_numbers, method.classes, method.size),
+            method.server_init(torch.zeros(method.net.size)),
+        )
+        expected = sum(tensor.numel() for tensor in shared.values())
+        if same(given, expected / 2):
+            raise Hint("half of it: there are a mean and a spread.")
+        if same(given, method.classes * (method.size + method.size**2)):
+            raise Hint("FedImpro sends the spread of every entry by itself, no covariances.")
+        if not same(given, expected):
+            raise Hint("each class has two vectors as long as the feature.")
+    return "right."
+
+
+@exercise("5.3")
+def single_images(exposed: object) -> str:
+    counts = prepare(SETTING, dataset_of(SETTING))[0].context.counts
+    given = call(exposed, counts)
+    try:
+        pairs = {(int(k), int(c)) for k, c in given}
+    except (TypeError, ValueError):
+        raise Hint("the result is a list of pairs (client, class).") from None
+    expected = {(int(k), int(c)) for k, c in (counts == 1).nonzero()}
+    if pairs == {(c, k) for k, c in expected}:
+        raise Hint("client first, then class.")
+    if pairs > expected:
+        raise Hint(
+            "some of these hold no image of the class, or several: a mean of none is not sent, one of many hides."
+        )
+    if pairs != expected:
+        raise Hint("go through all clients and all classes, and ask when a mean is over one image only.")
+    return "right; for these the first attack applies, not the second."
+
+
+# -- 6: one round only
+
+
+@exercise("6.1")
+def fall(scores: object) -> str:
+    losses = 0.5 + draws(3, 4, 6).abs().double()
+    given, expected = call(scores, losses), stratification.scores(losses)
+    if same(given, expected.T):
+        raise Hint("the numbers are right; the result has a row per class and a column per client.")
+    if same(given, ((losses.amax(2) - losses.amin(2)) / losses.amax(2)).T):
+        raise Hint("the fall is relative to the lowest loss, not to the highest.")
+    if same(given, ((losses[:, :, 0] - losses[:, :, -1]) / losses.amin(2)).T):
+        raise Hint(
+            "the loss may rise on the way: it is the highest and the lowest that count, not the first and the last."
+        )
+    if not same(given, expected):
+        raise Hint("take highest and lowest over the steps, the last axis; then the fall relative to the lowest.")
+    return "right."
+
+
+@exercise("6.2")
+def weighed(stratified: object) -> str:
+    logits, y = draws(3, 5, 4), torch.tensor([0, 3, 1, 1, 2])
+    U_r, U_c = stratification.normalised(draws(4, 3, seed=1).abs())
+    given, expected = call(stratified, logits, y, U_r, U_c), aggregation.stratified(logits, y, U_r, U_c)
+    if same(given, torch.einsum("kbj,jk,bk->bj", logits, U_r, U_c[y])):
+        raise Hint("the two matrices are exchanged: the class that was asked for chooses the row of U_r.")
+    if same(given, aggregation.self_consistent(logits, U_r, U_c)):
+        raise Hint("this asks for every class in turn; here it is known which class each image was asked to be of.")
+    if same(given, expected / 3):
+        raise Hint("the weights are in U_r and U_c already: sum over the clients, no mean.")
+    if not same(given, expected):
+        raise Hint("give all three factors the axes client, image, class; multiply, and sum over the clients.")
+    return "right, this is FedHydra's teacher."
+
+
+@exercise("6.3")
+def probabilities(mean_probability: object) -> str:
+    logits = 3 * draws(3, 5, 4)
+    given = call(mean_probability, logits)
+    if same(given, logits.mean(0).softmax(1)):
+        raise Hint("this averages the logits first; each client's softmax comes before the mean.")
+    if same(given, logits.softmax(1).mean(0)) or same(given, logits.softmax(0).mean(0)):
+        raise Hint("the softmax goes over the classes, the last axis.")
+    if same(given, logits.mean(0)):
+        raise Hint("these are logits still.")
+    if not same(given, logits.softmax(2).mean(0)):
+        raise Hint("a softmax per client and image, and then the mean over the clients.")
+    return "right; its rows sum to one."

@@ -10,7 +10,13 @@ from paperlib import course
 from paperlib.paths import NOTEBOOKS
 
 COURSE = sorted((NOTEBOOKS / "course").glob("*.ipynb"))
-SHORT = {"rounds": 2, "seeds": 1}  # in place of what the cell of parameters says
+SHORT = {
+    "rounds": 2,
+    "seeds": 1,
+    "steps": 3,
+    "epochs": 2,
+    "generator_steps": 2,
+}  # in place of what the cell of parameters says
 
 # Exercise -> wrong answers that somebody may well give, as expressions in the notebook's names.
 WRONG = {
@@ -43,6 +49,27 @@ WRONG = {
         "lambda P, counts, delta: P.log()",
     ],
     "4.3": ["lambda mean, m, own: mean - own", "lambda mean, m, own: mean - own / m"],
+    "5.1": [
+        "lambda n, mu, sigma: (mu.mean(0), sigma.mean(0))",
+        "lambda n, mu, sigma: ((n @ mu) / n.sum(), ((n - 1)[:, None, None] * sigma).sum(0) / (n.sum() - 1))",
+        "lambda n, mu, sigma: mu.mean(0)",
+    ],
+    "5.2": ["lambda C, D: C * D", "lambda C, D: C * (D + D**2)", "lambda C, D: 2 * D"],
+    "5.3": [
+        "lambda counts: (counts <= 1).nonzero().tolist()",
+        "lambda counts: (counts.T == 1).nonzero().tolist()",
+        "lambda counts: int((counts == 1).sum())",
+    ],
+    "6.1": [
+        "lambda losses: ((losses.amax(2) - losses.amin(2)) / losses.amin(2))",
+        "lambda losses: ((losses.amax(2) - losses.amin(2)) / losses.amax(2)).T",
+    ],
+    "6.2": [
+        "lambda logits, y, U_r, U_c: torch.einsum('kbj,jk,bk->bj', logits, U_r, U_c[y])",
+        "lambda logits, y, U_r, U_c: logits.mean(0)",
+        "aggregation.averaged",
+    ],
+    "6.3": ["lambda logits: logits.mean(0).softmax(1)", "lambda logits: logits.softmax(0).mean(0)"],
 }
 
 
