@@ -287,7 +287,7 @@ class Trace:
     @property
     def distances(self) -> Points:
         """Distance of the evaluated models to the global optimum, [T + 1]."""
-        return np.linalg.norm(np.stack(self.evaluated) - self.problem.optimum, axis=1)
+        return np.hypot(*(np.stack(self.evaluated) - self.problem.optimum).T)  # which does not overflow
 
     @cached_property
     def line(self) -> Points | None:
@@ -426,18 +426,23 @@ def runs(kind: str) -> dict[str, dict[str, Any]]:
 
     Found by trying: a method that refuses its defaults is tried with every other choice of a single option.
     """
-    tried = {name: _tried(kind, name, method)[0] for name, method in REGISTRY.items()}
+    tried = {name: _tried(kind, name, method)[0] for name, method in _registered().items()}
     return {name: dict(options) for name, options in tried.items() if options is not None}
 
 
 def refused(kind: str) -> dict[str, str]:
     """The registered methods that do not run with their defaults -> why, in words of the method where it has any."""
-    tried = {name: _tried(kind, name, method)[1] for name, method in REGISTRY.items()}
+    tried = {name: _tried(kind, name, method)[1] for name, method in _registered().items()}
     return {name: refusal for name, refusal in tried.items() if refusal}
 
 
+def _registered() -> dict[str, Any]:
+    """The registry, with classes as what a cache may be keyed by: a name may be given to another method."""
+    return dict(REGISTRY)
+
+
 @cache
-def _tried(kind: str, name: str, method: type[FedAvg]) -> tuple[tuple[tuple[str, Any], ...] | None, str]:
+def _tried(kind: str, name: str, method: Any) -> tuple[tuple[tuple[str, Any], ...] | None, str]:
     """Options with which a method runs, None if there are none, and why it does not with its defaults, or ""."""
     refusal = _refusal(kind, name, {})
     if not refusal:
@@ -468,11 +473,11 @@ def telling_options(kind: str, name: str, most: int = 3) -> dict[str, Any]:
 
     Numbers come first, then options with choices; found by playing a few rounds with another value.
     """
-    return dict(_telling(kind, name, REGISTRY[name], most))
+    return dict(_telling(kind, name, _registered()[name], most))
 
 
 @cache
-def _telling(kind: str, name: str, method: type[FedAvg], most: int) -> tuple[tuple[str, Any], ...]:
+def _telling(kind: str, name: str, method: Any, most: int) -> tuple[tuple[str, Any], ...]:
     fixed = dict(_tried(kind, name, method)[0] or ())
     defaults = {option: value for option, value in options_of(method).items() if option not in fixed}
     numbers = {option for option, value in defaults.items() if type(value) in (int, float)}
@@ -506,7 +511,7 @@ def choices_of(name: str, option: str) -> tuple[Any, ...]:
     return (default, *others) if others else ()
 
 
-def _choices(method: type[FedAvg], option: str, default: Any) -> tuple[Any, ...]:
+def _choices(method: Any, option: str, default: Any) -> tuple[Any, ...]:
     """The other values of an option that has only a few."""
     if isinstance(default, bool):
         return (not default,)

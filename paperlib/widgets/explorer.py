@@ -105,7 +105,7 @@ def picture(figure: Figure, words: str) -> str:
 def png(figure: Figure) -> bytes:
     """A figure as PNG, as large as it is shown on a screen."""
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=100)
+    figure.savefig(stream, format="png", dpi=100, pil_kwargs={"compress_level": 1})  # soon ready, if not small
     return stream.getvalue()
 
 

@@ -58,6 +58,7 @@ def partition_explorer(
     number = _control(widgets.IntSlider, "clients", clients, min=1, max=max(200, most))
     stream = _control(widgets.BoundedIntText, "seed", seed, min=0, max=10**9)
     stream.layout.width = "10em"
+    look = _control(widgets.ToggleButtons, "samples as", "heatmap", options=["heatmap", "bubbles"])
 
     def fit(_: object = None) -> None:
         """Show what the partition asks for."""
@@ -77,14 +78,14 @@ def partition_explorer(
         wanted: dict[str, Any] = {"clients": number.value, "alpha": chosen(), "seed": stream.value}
         table, counts = held(parts(labels, writers, kind.value, **wanted))
         with plots.style():
-            figure = picture(table, counts)
+            figure = picture(table, counts, look.value)
         line = experiment_line(of_set.value, kind.value, **wanted)
         return View(words(table, counts.shape[1]), figure, copyable(line))
 
     for control in (of_set, kind):
         control.observe(fit, "value")
     fit()
-    return Explorer([[of_set, kind, concentration, each], [number, stream]], draw)
+    return Explorer([[of_set, kind, concentration, each], [number, stream, look]], draw)
 
 
 def _control(kind: Any, name: str, value: Any, **more: Any) -> Any:
@@ -127,43 +128,28 @@ def _many(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def picture(table: pd.DataFrame, counts: Tensor) -> Figure:
-    """Samples per client and class in two ways, the clients' sizes, and their label entropies."""
+def picture(table: pd.DataFrame, counts: Tensor, kind: str) -> Figure:
+    """Samples per client and class as a "heatmap" or "bubbles", the clients' sizes, and their label entropies."""
     figure = Figure(figsize=(11.6, 6.2))
-    heat, bubbles, sizes, entropy = (
-        figure.add_axes(place)
-        for place in (
-            (0.045, 0.57, 0.47, 0.385),
-            (0.56, 0.57, 0.43, 0.385),
-            (0.045, 0.075, 0.41, 0.375),
-            (0.56, 0.075, 0.43, 0.375),
-        )
-    )
-    plots.partition(counts, "heatmap", heat)
-    plots.partition(counts, "bubbles", bubbles)
-    _sizes(sizes, table.samples.to_numpy())
-    _entropy(entropy, table.label_entropy.to_numpy(), counts.shape[1])
-    for ax, text in (
-        (heat, "samples"),
-        (bubbles, "samples (area)"),
-        (sizes, "clients by size"),
-        (entropy, "label entropy"),
-    ):
-        plots.title(ax, text)
-    heat.grid(False)
-    for ax in (heat, bubbles):
-        ax.xaxis.set_major_locator(plots.MaxNLocator(6, integer=True))
-        ax.yaxis.set_major_locator(plots.MaxNLocator(6, integer=True))
+    figure.subplots_adjust(left=0.045, right=0.99, bottom=0.075, top=0.955, hspace=0.32, wspace=0.12)
+    axes = figure.subplot_mosaic([["samples", "samples"], ["sizes", "entropy"]])
+    plots.partition(counts, kind, axes["samples"])
+    _sizes(axes["sizes"], table.samples.to_numpy())
+    _entropy(axes["entropy"], table.label_entropy.to_numpy(), counts.shape[1])
+    titles = (f"samples{' (area)' * (kind == 'bubbles')}", "clients by size", "label entropy")
+    for (name, ax), title in zip(axes.items(), titles, strict=True):
+        plots.title(ax, title)
+        for axis in (ax.xaxis, ax.yaxis):  # few: ticks are what a drawing spends most of its time on
+            axis.set_major_locator(plots.MaxNLocator(5, integer=name != "entropy"))
+        ax.set_axisbelow(True)
+    axes["samples"].grid(kind == "bubbles")
     return figure
 
 
 def _sizes(ax: Axes, samples: np.ndarray) -> None:
-    ax.hist(samples, bins=min(30, max(5, len(samples) // 3)), color=plots.COLOURS[0])
+    ax.stairs(*np.histogram(samples, min(30, max(5, len(samples) // 3))), fill=True, color=plots.COLOURS[0])
     ax.axvline(float(np.median(samples)), color="0.2", linestyle="--", linewidth=1.2, label="median")
-    ax.set_xlabel("samples of a client")
-    ax.set_ylabel("clients")
-    ax.yaxis.set_major_locator(plots.MaxNLocator(5, integer=True))
-    ax.set_axisbelow(True)
+    ax.set(xlabel="samples of a client", ylabel="clients")
     ax.legend(loc="upper right")
 
 
@@ -172,7 +158,4 @@ def _entropy(ax: Axes, entropy: np.ndarray, classes: int) -> None:
     ax.axhline(math.log(classes), color="0.2", linestyle=":", linewidth=1.2, label=f"all classes alike, ln {classes}")
     ax.axhline(entropy.mean(), color=plots.COLOURS[1], linestyle="--", linewidth=1.5, label="mean of the clients")
     ax.set(xlim=(-0.7, len(entropy) - 0.3), ylim=(0, 1.3 * math.log(classes)), xlabel="client", ylabel="nats")
-    ax.xaxis.set_major_locator(plots.MaxNLocator(5, integer=True))
-    ax.yaxis.set_major_locator(plots.MaxNLocator(5))
-    ax.set_axisbelow(True)
     ax.legend(loc="upper right", ncols=2)

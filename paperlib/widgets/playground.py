@@ -31,7 +31,7 @@ from paperlib.playground import (
 )  # fmt: skip
 from paperlib.widgets.explorer import Explorer, View
 
-AT_ONCE, LATER = 0.05, 0.3  # seconds of rounds that are played before a move's first drawing, and between the others
+AT_ONCE, LATER = 0.05, 0.6  # seconds of rounds that are played before a move's first drawing, and between the others
 GRID = 48  # points of the landscape along each side
 MARKS = "os^Dv"  # one per client
 GREY = "0.5"
@@ -276,12 +276,11 @@ def _plane(ax: Axes, traces: list[Trace], shown: int) -> None:
         ax.plot(*way.points[1:].T, MARKS[way.client], color=colour, markersize=3.5, zorder=7)
         for arrow in way.arrows:
             if np.linalg.norm(arrow.by) > 1e-9:
-                ax.annotate(
-                    "", arrow.at + arrow.by, arrow.at, zorder=8,
-                    arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 2, "alpha": 0.9},
-                )  # fmt: skip
+                head: Any = {"arrowstyle": "-|>", "color": colour, "linewidth": 2, "alpha": 0.9}
+                ax.annotate("", tuple(arrow.at + arrow.by), tuple(arrow.at), zorder=8, arrowprops=head)
     if trace.line is not None:
-        ax.axline(trace.server[0], trace.server[0] + trace.line, linestyle="-.", color=LINE, linewidth=1, zorder=2)
+        through = tuple(trace.server[0]), tuple(trace.server[0] + trace.line)
+        ax.axline(*through, linestyle="-.", color=LINE, linewidth=1, zorder=2)
     ax.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal", anchor="W")
     ax.grid(False)
     for axis in (ax.xaxis, ax.yaxis):
@@ -291,7 +290,7 @@ def _plane(ax: Axes, traces: list[Trace], shown: int) -> None:
 
 def _contours(ax: Axes, x: Points, y: Points, z: Points, levels: Points, **look: Any) -> None:
     """Contour lines as one artist; matplotlib's own make four times the work of it."""
-    lines = [line for of_level in contour_generator(x, y, z).multi_lines(list(levels)) for line in of_level]
+    lines: list[Any] = [line for level in levels for line in contour_generator(x, y, z).lines(level)]
     ax.add_collection(LineCollection(lines, zorder=1, **look), autolim=False)
 
 
@@ -318,8 +317,8 @@ def _legend(traces: list[Trace], shown: int) -> list[Line2D]:
     handles += [Line2D([], [], color=GREY, linestyle="--", label="server of FedAvg") for _ in traces[1:]]
     for k in range(trace.problem.clients):
         look: dict[str, Any] = {"color": plots.COLOURS[k], "marker": MARKS[k], "markersize": 4}
-        line = plots.LINES[k % 4] if k in here else ""
-        handles.append(Line2D([], [], linestyle=line, label=f"client {k}" + ("" if k in here else ", absent"), **look))
+        look["linestyle"] = plots.LINES[k % 4] if k in here else ""
+        handles.append(Line2D([], [], label=f"client {k}" + ("" if k in here else ", absent"), **look))
     hollow: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 7}
     handles.append(Line2D([], [], color=GREY, markerfacecolor="white", label="optimum of a client", **hollow))
     handles.append(Line2D([], [], color="black", linestyle="", marker="*", markersize=10, label="global optimum"))
