@@ -65,6 +65,7 @@ def curves(
         ax.plot(rounds, smoothed.mean(0), line, color=colour, label=labels[method], linewidth=1.4)
         if len(histories) > 1:
             ax.fill_between(rounds, smoothed.min(0), smoothed.max(0), color=colour, alpha=0.15, linewidth=0)
+    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     ax.set_xlabel("round")
     ax.set_ylabel("test accuracy (%)")
 

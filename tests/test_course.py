@@ -1,0 +1,140 @@
+"""The notebooks of the course: what stands in them runs, and their self-checks tell right answers from wrong ones."""
+
+import ast
+import json
+import re
+
+import pytest
+
+from paperlib import course
+from paperlib.paths import NOTEBOOKS
+
+COURSE = sorted((NOTEBOOKS / "course").glob("*.ipynb"))
+SHORT = {
+    "rounds": 2,
+    "seeds": 1,
+    "steps": 3,
+    "epochs": 2,
+    "generator_steps": 2,
+}  # in place of what the cell of parameters says
+
+# Exercise -> wrong answers that somebody may well give, as expressions in the notebook's names.
+WRONG = {
+    "1.1": ["lambda thetas, sizes: thetas.mean(0)", "lambda thetas, sizes: sizes.float() @ thetas"],
+    "1.2": ["lambda n, batch_size, local_epochs: local_epochs * n // batch_size", "12"],
+    "1.3": ["lambda rounds, sampled, parameters: rounds * sampled * parameters", "lambda *a: a[0] * 10 * a[2] * 4"],
+    "2.1": [
+        "lambda thetas, weights: (thetas - thetas.mean(0)).norm(dim=1).mean()",
+        "lambda thetas, weights: (thetas - weights @ thetas).norm() / 3",
+    ],
+    "2.2": ["lambda updates: updates.norm(dim=1).mean() / updates.mean(0).norm()", "lambda updates: updates.mean(0)"],
+    "2.3": ["lambda before, after: (before - after).mean()", "lambda before, after: (before - after).abs().mean()"],
+    "2.4": [
+        "lambda errors, counts: 100 * (1 - errors.mean())",
+        "lambda errors, counts: 100 * (1 - (counts / counts.sum()).sum(0) @ errors)",
+        "lambda errors, counts: (1 - counts / counts.sum(1, keepdim=True) @ errors).mean()",
+    ],
+    "3.1": ["lambda g, w, w_t, mu: g - mu * (w - w_t)", "lambda g, w, w_t, mu: mu * (w - w_t)"],
+    "3.2": [
+        "lambda c_k, c, w_t, w_k, steps, lr: (w_t - w_k) / (steps * lr)",
+        "lambda c_k, c, w_t, w_k, steps, lr: c_k - c + (w_k - w_t) / (steps * lr)",
+        "lambda c_k, c, w_t, w_k, steps, lr: c - c_k + (w_t - w_k) / (steps * lr)",
+    ],
+    "3.3": ["lambda G: G - G.mean(0)", "lambda G: G - G.mean()", "lambda G: G - G.mean(1)"],
+    "3.4": ["lambda w_t, a, b, mu: (a + b) / 2", "lambda w_t, a, b, mu: ((a + b) / 2 + mu * w_t)"],
+    "4.1": ["lambda p, y: -p[y].log()", "lambda p, y: (p * (p * (len(p) - 1) / (1 - p[y])).log()).sum()"],
+    "4.2": [
+        "lambda P, counts, delta: shift_matrix(P, counts, delta).T",
+        "lambda P, counts, delta: (P.log() - P.log().T)",
+        "lambda P, counts, delta: P.log()",
+    ],
+    "4.3": ["lambda mean, m, own: mean - own", "lambda mean, m, own: mean - own / m"],
+    "5.1": [
+        "lambda n, mu, sigma: (mu.mean(0), sigma.mean(0))",
+        "lambda n, mu, sigma: ((n @ mu) / n.sum(), ((n - 1)[:, None, None] * sigma).sum(0) / (n.sum() - 1))",
+        "lambda n, mu, sigma: mu.mean(0)",
+    ],
+    "5.2": ["lambda C, D: C * D", "lambda C, D: C * (D + D**2)", "lambda C, D: 2 * D"],
+    "5.3": [
+        "lambda counts: (counts <= 1).nonzero().tolist()",
+        "lambda counts: (counts.T == 1).nonzero().tolist()",
+        "lambda counts: int((counts == 1).sum())",
+    ],
+    "6.1": [
+        "lambda losses: ((losses.amax(2) - losses.amin(2)) / losses.amin(2))",
+        "lambda losses: ((losses.amax(2) - losses.amin(2)) / losses.amax(2)).T",
+    ],
+    "6.2": [
+        "lambda logits, y, U_r, U_c: torch.einsum('kbj,jk,bk->bj', logits, U_r, U_c[y])",
+        "lambda logits, y, U_r, U_c: logits.mean(0)",
+        "aggregation.averaged",
+    ],
+    "6.3": ["lambda logits: logits.mean(0).softmax(1)", "lambda logits: logits.softmax(0).mean(0)"],
+}
+
+
+def cells(path):
+    return [
+        (cell["cell_type"], "".join(cell["source"]), cell["metadata"]) for cell in json.loads(path.read_text())["cells"]
+    ]
+
+
+def checks_of(source):
+    """The calls of course.check in a cell: exercise -> expression."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    found = [call for call in calls if ast.unparse(call.func) == "course.check"]
+    return {call.args[0].value: call for call in found}
+
+
+@pytest.mark.parametrize("path", COURSE, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_its_checks_accept_its_solutions_and_refuse_wrong_answers(path):
+    names, waiting, solved = {"__name__": "course"}, {}, []
+    for kind, source, metadata in cells(path):
+        if kind == "code":
+            assert not waiting, f"{waiting} has no solution"
+            exec(compile(source, path.name, "exec"), names)
+            if "parameters" in metadata.get("tags", ()):
+                names |= {name: value for name, value in SHORT.items() if name in names}
+            waiting = checks_of(source)
+            for number, call in waiting.items():
+                assert eval(ast.unparse(call), names).right is None, f"{number} is not open"
+        elif waiting and "<details>" in source:
+            assert source.startswith("<details><summary>Solution</summary>\n\n") and source.endswith("\n\n</details>")
+            (solution,) = re.findall(r"```python\n(.*?)```", source, re.S)
+            exec(solution, names)
+            for number, call in waiting.items():
+                verdict = eval(ast.unparse(call), names)
+                assert verdict.right is True, verdict
+                for wrong in WRONG[number]:
+                    verdict = course.check(number, eval(wrong, names))
+                    assert verdict.right is False, (wrong, verdict)
+                solved.append(number)
+            waiting = {}
+    assert solved == sorted(number for number in course.CHECKS if number.startswith(path.stem[0]))
+    assert len(solved) >= 2
+
+
+def test_every_exercise_stands_in_a_notebook():
+    assert {number[0] for number in course.CHECKS} == {path.stem[0] for path in COURSE}
+
+
+def test_a_function_that_stops_is_told_where():
+    def broken(thetas, sizes):
+        return thetas / "2"
+
+    verdict = course.check("1.1", broken)
+    assert verdict.right is False and "TypeError" in verdict.words
+
+
+def test_an_unknown_exercise_is_refused():
+    with pytest.raises(ValueError, match="'9.9'.*1.1"):
+        course.check("9.9", 1)
+
+
+def test_a_watched_round_is_that_of_the_run(tmp_path):
+    from paperlib import run
+
+    e = course.SETTING.replace(rounds=2)
+    watched = course.watch(e, 2)
+    assert (watched.after == run(e, store=tmp_path).parameters).all()
+    assert (watched.after - watched.start - watched.updates.mean(0)).abs().max() < 1e-6
