@@ -6,15 +6,15 @@ import os
 import resource
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm.auto import tqdm
 
+from paperlib import cost
+from paperlib.executors import EXECUTORS, Place, in_processes, on_ray
 from paperlib.experiment import Experiment
 from paperlib.federated.engines import ENGINES, choose, why_not
 from paperlib.federated.simulator import Progress, Row, dataset_of, prepare, simulate, simulate_together, unfinished
@@ -148,14 +148,26 @@ def run_many(
     device: str = "auto",
     progress: bool = False,
     together: int = 1,
+    executor: str = "processes",
+    address: str | None = None,
+    gpus: float = 0.0,
 ) -> list[Run]:
     """The runs of all experiments, in order; finished ones are read from the store.
 
-    jobs: processes that work on different experiments side by side, sharing the cores. together: largest number of
-    experiments that are played as one, see `run_together`; those that cannot be are played alone. progress: show a bar
-    that counts rounds. Equal experiments are run once. A run that raises stops all others, and its exception is raised;
-    then, as after Ctrl-C, every started run is resumable.
+    jobs: experiments that are worked on side by side, sharing the cores. together: largest number of experiments that
+    are played as one, see `run_together`; those that cannot be are played alone. progress: show a bar that counts
+    rounds and says about how long the rest will take. executor: where, see `paperlib.executors`: "processes" of this
+    machine or tasks on "ray". address: of a Ray cluster to join ("auto": the one this machine is in), where ``jobs`` is
+    the number of cores of a machine over those of a task; gpus: GPUs that one task on Ray takes, such as 0.25.
+    Equal experiments are run once. A run that raises stops all others, and its exception is raised; then, as after
+    Ctrl-C, every started run is resumable. Raises ValueError before any work for impossible requests.
     """
+    if executor not in EXECUTORS:
+        raise ValueError(f"unknown executor {executor!r}; choose one of {', '.join(EXECUTORS)}")
+    if executor != "ray" and (address is not None or gpus):
+        raise ValueError(f"address is {address!r} and gpus is {gpus:g}, which only the executor 'ray' can use")
+    if gpus < 0:
+        raise ValueError(f"gpus is {gpus:g}, but must be at least 0")
     for name, value in (("jobs", jobs), ("together", together)):
         if value < 1:
             raise ValueError(f"{name} is {value}, but must be at least 1")
@@ -164,24 +176,21 @@ def run_many(
     shelf = Store(runs() if store is None else store)
     unique = list(dict.fromkeys(experiments))
     missing = [e for e in unique if shelf.finished(e) is None]
-    # The largest first, so that no long run is left alone at the end.
-    missing.sort(key=_samples, reverse=True)
-    done = {e: shelf.rounds_done(e) for e in missing}
-    total = sum(e.rows for e in missing)
-    with tqdm(total=total, initial=sum(done.values()), unit="round", disable=not progress or not missing) as bar:
-        bar.set_description(f"{len(missing)} runs")
-        if jobs == 1 or len(missing) < 2:
+    # The longest first, so that no long run is left alone at the end.
+    seconds = {e: cost.seconds(e) for e in missing} if len(missing) > 1 else dict.fromkeys(missing, 1.0)
+    missing.sort(key=seconds.__getitem__, reverse=True)
+    with _Bar(seconds, shelf, jobs, progress) as bar:
+        if executor == "processes" and (jobs == 1 or len(missing) < 2):
             for group in _groups(missing, together):
                 if len(group) > 1:
                     with contextlib.suppress(NotStackable):
-                        run_together(group, store=shelf.path, device=device, on_round=lambda row: bar.update())
+                        run_together(group, store=shelf.path, device=device, on_round=bar.count)
                 for e in group:  # those that could not
-                    run(e, store=shelf.path, device=device, on_round=lambda row: bar.update())
-        else:
-            for pending in _side_by_side(missing, jobs, shelf, device):
-                now = {e: shelf.rounds_done(e) if e in pending else e.rows for e in missing}
-                bar.update(sum(now.values()) - sum(done.values()))
-                done = now
+                    run(e, store=shelf.path, device=device, on_round=bar.count)
+        elif missing:
+            place = Place(shelf.path, device, max(1, (os.cpu_count() or 1) // jobs), gpus, address)
+            for pending in (on_ray if executor == "ray" else in_processes)(missing, jobs, place):
+                bar.look(pending)
     return [run(e, store=shelf.path, device=device) for e in experiments]
 
 
@@ -195,36 +204,40 @@ def _groups(experiments: Iterable[Experiment], size: int) -> Iterator[list[Exper
             yield group[start : start + size]
 
 
-def _samples(e: Experiment) -> float:
-    """Samples that a run trains on, up to what two runs of one data set have in common."""
-    return e.rounds * e.sampled / e.clients * e.local_epochs * (e.train_size or 50_000) * e.sample_share
+class _Bar:
+    """A bar that counts the rounds of all runs, says how long the rest will take, and in the end how far off it was."""
 
+    def __init__(self, seconds: Mapping[Experiment, float], shelf: Store, jobs: int, shown: bool):
+        self.seconds, self.shelf = seconds, shelf
+        self.done = {e: shelf.rounds_done(e) for e in seconds}
+        self.clock = cost.Clock(self._left(), jobs)
+        total = sum(e.rows for e in seconds)
+        self.bar = tqdm(total=total, initial=sum(self.done.values()), unit="round", disable=not shown or not seconds)
+        self.bar.set_description(f"{len(seconds)} runs")
 
-def _side_by_side(experiments: Iterable[Experiment], jobs: int, shelf: Store, device: str) -> Iterator[set[Experiment]]:
-    """Run in processes, each with its share of the cores; yields what is left, every second or so."""
-    workers = max(1, (os.cpu_count() or 1) // jobs)
-    processes = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
-    try:
-        pending: dict[Future[None], Experiment] = {
-            processes.submit(_run_quietly, e, shelf.path, device, workers): e for e in experiments
-        }
-        while pending:
-            finished, _ = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
-            for future in finished:
-                future.result()
-                del pending[future]
-            yield set(pending.values())
-    except BaseException:  # also Ctrl-C: the runs under way need not come to their end, they are resumable
-        for process in list((processes._processes or {}).values()):
-            process.terminate()
-        raise
-    finally:
-        processes.shutdown(cancel_futures=True)
+    def __enter__(self) -> "_Bar":
+        return self
 
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.bar.set_postfix_str("")
+        if kind is None and len(self.seconds) > 1 and not self.bar.disable:
+            self.bar.write(str(self.clock))
+        self.bar.close()
 
-def _run_quietly(experiment: Experiment, store: Path, device: str, workers: int) -> None:
-    with contextlib.suppress(KeyboardInterrupt):  # the parent reports it once
-        run(experiment, store=store, device=device, workers=workers)
+    def count(self, row: Row) -> None:
+        """A round of a run in this process is over."""
+        self.bar.update()
+
+    def look(self, pending: Collection[Experiment]) -> None:
+        """Read from the store how far the runs in other processes are."""
+        now = {e: self.shelf.rounds_done(e) if e in pending else e.rows for e in self.seconds}
+        self.bar.update(sum(now.values()) - sum(self.done.values()))
+        self.done = now
+        self.bar.set_postfix_str(f"about {cost.spoken(self.clock.remaining(self._left()))} left")
+
+    def _left(self) -> float:
+        """Seconds, by the cost model, of all rounds that have not been played."""
+        return sum(whole * (1 - self.done[e] / e.rows) for e, whole in self.seconds.items())
 
 
 def _finish(
