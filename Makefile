@@ -12,7 +12,7 @@ reproduce: setup  ## run GC-Fed's tables and figures at smoke scale, write figur
 test: lint  ## lint, then every test, then every notebook against its stored outputs
 	.venv/bin/python -m pytest -q tests
 	PAPERLIB_RUNS="$$(mktemp -d)" PAPERLIB_FIGURES="$$(mktemp -d)" \
-	    .venv/bin/python -m pytest -q --nbval notebooks  # from the shipped runs alone
+	    .venv/bin/python -m pytest -q --nbval -n auto --dist loadfile notebooks  # from the shipped runs alone
 
 lint: setup  ## ruff and mypy
 	.venv/bin/ruff check

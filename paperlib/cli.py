@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 CORES = os.cpu_count() or 1
+WIDE = 150  # characters per line, from which on less important columns are shown
 app = typer.Typer(help="Five federated-learning papers, reproduced.", no_args_is_help=True, add_completion=False)
 console = Console()
 
@@ -26,28 +28,39 @@ Together = Annotated[int, typer.Option(help="runs of different seeds and partiti
 
 
 @app.command("list")
-def list_() -> None:
+def list_(
+    paper: Annotated[str, typer.Argument(help="one of the papers, which is quicker than all")] = "", seeds: Seeds = 3
+) -> None:
     """Papers, their tables and figures, and how many runs are done at which scale."""
     from paperlib import papers
     from paperlib.papers.gathering import finished
-    from paperlib.papers.scales import RULES
+    from paperlib.papers.report import needed
+    from paperlib.papers.scales import RULES, at_scale
+    from paperlib.papers.values import names
 
     with sentences():
-        view = Table(expand=True)
-        for column in ("paper", "name", "kind", "section", "notebook"):
-            view.add_column(column, no_wrap=True)
-        view.add_column("title", no_wrap=True, overflow="ellipsis", ratio=1)
-        for scale in RULES:
-            view.add_column(f"runs\n{scale}", justify="right", no_wrap=True)
-        for paper in papers.TITLES:
-            for name in (*papers.tables(paper), *papers.figures(paper)):
-                spec = papers.spec(paper, name)
+        for chosen in [paper] if paper else papers.TITLES:
+            there = [*papers.tables(chosen), *papers.figures(chosen)]
+            view = Table(box=SIMPLE, title=f"{papers.TITLES[chosen]} ({chosen})", title_justify="left", expand=True)
+            view.add_column("name", no_wrap=True)
+            view.add_column("title", no_wrap=True, overflow="ellipsis", ratio=1)
+            for column in ("kind", "section", *["notebook"] * (console.width >= WIDE)):
+                view.add_column(column, no_wrap=True)
+            for scale in RULES:
+                view.add_column(scale, justify="right", no_wrap=True)
+            for name in there:
+                spec = papers.spec(chosen, name)
+                wanted = dict.fromkeys(needed(spec, seeds))
                 done = []
                 for scale in RULES:
-                    wanted = papers.experiments(paper, name, scale=scale)
-                    done.append(f"{len(finished(wanted))} of {len(wanted)}" if wanted else "-")
-                view.add_row(paper, name, spec.kind, spec.section, spec.notebook, spec.title, *done)
-        console.print(view)
+                    runs = list(dict.fromkeys(at_scale(e, scale) for e in wanted))
+                    done.append(f"{len(finished(runs))}/{len(runs)}" if runs else "-")
+                where = [spec.section, *[spec.notebook] * (console.width >= WIDE)]
+                view.add_row(name, spec.title, spec.kind, *where, *done)
+            console.print(view)
+            if missing := [name for name in names(chosen) if name not in there]:
+                console.print(f"Not there: {', '.join(missing)}.", soft_wrap=True)
+        console.print(f"Runs that are done at each scale, with {seeds} seeds.")
 
 
 @app.command()
@@ -96,19 +109,49 @@ def run(
 
 @app.command()
 def reproduce(
-    paper: Paper,
+    paper: Annotated[list[str] | None, typer.Argument(help="papers; without one, all five")] = None,
     scale: Scale = "smoke",
     seeds: Seeds = 1,
     jobs: Jobs = CORES,
     recompute: Annotated[bool, typer.Option(help="run here what this machine has not run, even if shipped")] = False,
 ) -> None:
-    """Run a paper's notebooks at a scale, then build the gallery figures/index.html."""
-    from paperlib.reproduce import reproduce as reproduce_paper
+    """Run the notebooks of papers at a scale, then build the scorecard and the gallery figures/index.html."""
+    from paperlib.reproduce import reproduce as reproduce_papers
 
     with sentences():
         started = time.perf_counter()
-        page = reproduce_paper(paper, scale=scale, seeds=seeds, jobs=jobs, recompute=recompute)
+        page = reproduce_papers(*(paper or []), scale=scale, seeds=seeds, jobs=jobs, recompute=recompute)
         console.print(f"{page} ({time.perf_counter() - started:.0f} s)", soft_wrap=True)
+
+
+@app.command()
+def scorecard(
+    readme: Annotated[
+        bool, typer.Option(help="rewrite the README's summary, from shipped runs, and nothing else")
+    ] = False,
+) -> None:
+    """How far the tables are reproduced, and where our order of the methods is not the printed one."""
+    from paperlib import gallery, papers
+    from paperlib import scorecard as made
+
+    with sentences():
+        if readme:
+            console.print(f"written to {made.write_summary()}", soft_wrap=True)
+            return
+        card = made.scorecard()
+        for paper, title in papers.TITLES.items():
+            text = made.shown(card, paper).drop(columns="title")
+            text = text[[name for name in text if not text[name].isin(["-", ""]).all()]]
+            view = Table(box=SIMPLE, title=title, title_justify="left")
+            view.add_column("table", no_wrap=True)
+            for column in text:
+                view.add_column(str(column).replace(", ", "\n"), justify="left" if column == "verdict" else "right")
+            for name, row in text.iterrows():
+                view.add_row(str(name), *row)
+            console.print(view)
+        console.print(made.EXPLAINED, soft_wrap=True)
+        console.print(f"written to {made.write_page(card)}", soft_wrap=True)
+        gallery.build()  # which has a link to it
 
 
 @app.command()

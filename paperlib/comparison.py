@@ -171,7 +171,7 @@ def _printed_accuracies(paper: str) -> pd.DataFrame:
     """One row per setting that a paper prints, one column per method of the registry."""
     rows = printed(paper)
     rows = rows[(rows.metric == "test_accuracy") & rows.value.notna()]
-    keys = [c for c in rows.columns if c not in ("paper", "method", "metric", "value", "std", "note")]
+    keys = [c for c in rows.columns if c not in ("line", "paper", "method", "metric", "value", "std", "note")]
     rows = rows.assign(name=rows.method.map(NAMES[paper])).dropna(subset=["name"]).astype(dict.fromkeys(keys, str))
     return rows.drop_duplicates([*keys, "name"]).set_index([*keys, "name"]).value.unstack("name")
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from paperlib import methods, oneshot
@@ -181,7 +182,7 @@ class Experiment:
         """Whether every client's last model is kept, which measuring all clients' models needs."""
         return "surrogate_divergence" in self.measure
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The run's address in a store: 16 hex digits over all fields that differ from their defaults.
 

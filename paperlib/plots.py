@@ -10,6 +10,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
@@ -97,9 +98,12 @@ def spread(ax: Axes, data: pd.DataFrame, x: str, group: str) -> None:
     ax.set_ylabel("test accuracy (%)")
 
 
-def lines(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, window: int = 1) -> None:
-    """Mean over the seeds of y against x, a line per ``group``; with a window over x, the raw mean stands behind it."""
-    look = looks([str(name) for name in data[group].unique()])
+def lines(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, window: int = 1, among: Sequence[str] = ()) -> None:
+    """Mean over the seeds of y against x, a line per ``group``; with a window over x, the raw mean stands behind it.
+
+    among: all groups of a figure, where a panel may lack some, so that each looks the same in all panels.
+    """
+    look = looks(among or [str(name) for name in data[group].unique()])
     for name, part in data.groupby(group, sort=False):
         mean = part.groupby(x)[y].mean()
         colour, line = look[str(name)]
@@ -166,3 +170,34 @@ def not_run(ax: Axes) -> None:
     ax.text(0.5, 0.5, "not run at this scale yet", ha="center", va="center", transform=ax.transAxes, color="0.5")
     ax.set_xticks([])
     ax.set_yticks([])
+
+
+# -- drawings that explain
+
+
+def canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    """An empty sheet whose coordinates are inches from its lower left corner."""
+    figure = Figure(figsize=(width, height))
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(0, width), ylim=(0, height))
+    ax.axis("off")
+    return figure, ax
+
+
+def box(ax: Axes, x: float, y: float, width: float, height: float, text: str = "", colour: int = 7) -> None:
+    """A box with text in its middle, its lower left corner at (x, y), in a light tint of one of `COLOURS`."""
+    look: Any = {"facecolor": (*COLOURS[colour], 0.18), "edgecolor": COLOURS[colour], "linewidth": 1}
+    ax.add_patch(FancyBboxPatch((x, y), width, height, boxstyle="round,pad=0,rounding_size=0.06", **look))
+    ax.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=8)
+
+
+def arrow(
+    ax: Axes, start: tuple[float, float], end: tuple[float, float], text: str = "", at: tuple[float, float] = (0, 0.08),
+    **look: Any,
+) -> None:  # fmt: skip
+    """An arrow, with text beside its middle, ``at`` so far from there; look: as of matplotlib's patches."""
+    drawn: Any = {"arrowstyle": "-|>", "mutation_scale": 9, "color": "0.25"} | look
+    ax.add_patch(FancyArrowPatch(start, end, **drawn))
+    x, y = ((a + b) / 2 + off for a, b, off in zip(start, end, at, strict=True))
+    side = "left" if at[0] > 0 else "right" if at[0] < 0 else "center"
+    ax.text(x, y, text, ha=side, va="center" if at[0] else "bottom" if at[1] > 0 else "top", fontsize=8)

@@ -1,40 +1,53 @@
-"""A paper from one command: its notebooks through papermill, then the gallery."""
+"""Papers from one command: their notebooks through papermill, then the scorecard and the gallery."""
 
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import nbformat
 import papermill
 from nbconvert import HTMLExporter
+from tqdm.auto import tqdm
 
 from paperlib import gallery, papers
 from paperlib.papers.gathering import collect, finished
 from paperlib.papers.scales import check_scale
 from paperlib.paths import NOTEBOOKS, figures
+from paperlib.scorecard import scorecard, write_page
 
 
-def reproduce(paper: str, scale: str = "smoke", seeds: int = 1, jobs: int = 1, recompute: bool = False) -> Path:
-    """Run every notebook of a paper and return the path of the gallery page.
+def reproduce(*names: str, scale: str = "smoke", seeds: int = 1, jobs: int = 1, recompute: bool = False) -> Path:
+    """Run every notebook of some papers (default: of all) and return the path of the gallery page.
 
-    The runs that the notebooks need are made first, ``jobs`` at a time: papermill runs one notebook after the other.
-    Executed notebooks lie beside the figures, as .ipynb and as HTML. Raises ValueError before any work for bad input.
+    The runs that the notebooks need are made first, ``jobs`` at a time; then so many notebooks are executed side by
+    side, each in a process of its own. Every table and figure is saved by one notebook only. Executed notebooks lie
+    beside the figures, as .ipynb and as HTML. Raises ValueError before any work for bad input.
     """
     check_scale(scale)
-    names = [*papers.tables(paper), *papers.figures(paper)]
-    notebooks = sorted((NOTEBOOKS / paper).glob("*.ipynb"))
-    if not notebooks:
-        raise ValueError(f"there are no notebooks for {papers.TITLES[paper]} yet")
+    chosen = list(dict.fromkeys(names)) or list(papers.TITLES)
     wanted = []
-    for name in names:
-        runs = papers.experiments(paper, name, scale=scale, seeds=seeds)
-        if recompute or not finished(runs):  # what `table` and `figure` would run themselves, one after the other
-            wanted += runs
+    for paper in chosen:
+        for name in (*papers.tables(paper), *papers.figures(paper)):
+            runs = papers.experiments(paper, name, scale=scale, seeds=seeds)
+            if recompute or not finished(runs):  # what `table` and `figure` would run themselves, one after the other
+                wanted += runs
     collect(wanted, recompute=True, jobs=jobs)
-    folder = figures() / scale / paper / "notebooks"
-    folder.mkdir(parents=True, exist_ok=True)
-    for notebook in notebooks:
+
+    def execute(notebook: Path) -> None:
+        folder = figures() / scale / notebook.parent.name / "notebooks"
+        folder.mkdir(parents=True, exist_ok=True)
         executed = folder / notebook.name
         parameters = {"scale": scale, "seeds": seeds, "recompute": recompute}
-        papermill.execute_notebook(str(notebook), str(executed), parameters, cwd=str(notebook.parent))
+        papermill.execute_notebook(
+            str(notebook), str(executed), parameters, cwd=str(notebook.parent), progress_bar=False,
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],  # a kernel warns of its unencrypted local connection
+        )  # fmt: skip
         page, _ = HTMLExporter().from_notebook_node(nbformat.read(executed, as_version=4))
         executed.with_suffix(".html").write_text(page)
+
+    notebooks = [notebook for paper in chosen for notebook in sorted((NOTEBOOKS / paper).glob("*.ipynb"))]
+    with ThreadPoolExecutor(jobs) as pool:  # of threads that wait for the processes of the notebooks
+        underway = [pool.submit(execute, notebook) for notebook in notebooks]
+        for done in tqdm(as_completed(underway), total=len(underway), desc="notebooks"):
+            done.result()
+    write_page(scorecard())
     return gallery.build()

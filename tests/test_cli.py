@@ -1,6 +1,7 @@
 """What a user types, and what they see."""
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from paperlib import gallery, papers
@@ -16,12 +17,25 @@ def cli(monkeypatch, tmp_path):
 
 
 def test_list_counts_runs_per_scale(cli):
-    answer = cli("list")
+    answer = cli("list", "gc_fed")
     assert answer.exit_code == 0
-    row = next(line for line in answer.output.splitlines() if " gc_fed " in line and " T2 " in line)
-    assert "12 of 12" in row  # three seeds of four methods are shipped at scale small
-    assert "0 of 12" in row  # and none at paper
-    assert "fedhydra" in answer.output and "T18" in answer.output
+    row = next(line for line in answer.output.splitlines() if " T2 " in line)
+    assert "results" in row and " 12/12 " in row  # three seeds of four methods are shipped at scale small
+    assert " 0/12 " in row  # and none at paper
+    everything = cli("list", "--seeds", "1").output
+    assert all(f"{title} ({paper})" in everything for paper, title in papers.TITLES.items()) and " T18 " in everything
+
+
+@pytest.mark.parametrize("width", [100, 120, 200])
+def test_list_fits_the_terminal_and_one_paper_can_be_listed_alone(cli, monkeypatch, width):
+    monkeypatch.setattr("paperlib.cli.console", Console(width=width))
+    answer = cli("list", "gc_fed", "--seeds", "1")
+    assert answer.exit_code == 0 and "FedHydra" not in answer.output
+    lines = answer.output.splitlines()
+    assert max(map(len, lines)) <= width
+    row = next(line for line in lines if " T2 " in line)
+    assert " 4/4 " in row and ("proposed_method" in row) == (width == 200)
+    assert "unknown paper" in cli("list", "gcfed").output
 
 
 def test_show_puts_ours_beside_printed_without_running(cli, tmp_path):
@@ -47,6 +61,8 @@ def test_run_makes_the_table_and_a_second_time_reads_it(cli, tmp_path):
     [
         (("show", "gc_fed", "T99"), "GC-Fed has no table 'T99' here"),
         (("run", "gcfed", "T5"), "unknown paper 'gcfed'"),
+        (("reproduce", "gc_fed", "nosuch"), "unknown paper 'nosuch'"),
+        (("reproduce", "--scale", "tiny"), "unknown scale 'tiny'"),
         (("reproduce", "gc_fed", "--scale", "tiny"), "unknown scale 'tiny'; choose one of smoke, small, paper"),
         (("ship", "gc_fed", "T5", "--scale", "paper"), "none of the"),
     ],

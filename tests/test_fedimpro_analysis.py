@@ -2,9 +2,17 @@
 
 import numpy as np
 import pytest
+import torch
 
 from paperlib import Experiment, run
-from paperlib.papers.fedimpro_analysis import feature_distance, inversion, variance_by_draws
+from paperlib.papers.fedimpro_analysis import (
+    clients_of,
+    feature_distance,
+    from_features,
+    from_means,
+    private_images,
+    variance_by_draws,
+)
 
 E = Experiment(
     dataset="digits", model="cnn", width=0.25, clients=4, sampled=4, rounds=3, alpha=0.3, min_samples=20,
@@ -31,11 +39,21 @@ def test_distance_leaves_out_the_labels_of_one_side_only(finished):
     assert (table.distance > 0).all() and table.left_out.between(0, 1).all()
 
 
+def test_shared_means_are_those_of_the_clients_that_have_the_class(finished):
+    clients = clients_of(finished)
+    for c in range(10):
+        means = [h[y == c].mean(0) for h, y in zip(clients.h, clients.y, strict=True) if (y == c).any()]
+        assert 0 < len(means) <= 4
+        np.testing.assert_allclose(clients.mu[c], torch.stack(means).mean(0), atol=1e-6)
+    assert 0 < clients.s.max() <= 0.1  # the authors' bound on the spread
+
+
 def test_an_image_comes_back_from_its_own_feature_and_not_from_the_mean(finished):
-    _, data = inversion(finished, images=3, noise=(0.0,), steps=150)
-    mean = data.groupby("from").correlation.mean()
-    assert mean["own feature"] > 0.95 > mean["mean, noise 0"]
-    assert mean["own feature"] > mean["mean image"]
+    own = from_features(finished, images=3, steps=150)[1].correlation.mean()
+    mean = from_means(finished, images=3, noise=(0.0, 2.0), steps=150)[1].groupby("from").correlation.mean()
+    assert own > 0.95 > mean["mean, noise 0"] > mean["mean, noise 2"]
+    assert own > mean["mean image"]
+    assert private_images(finished, images=3)[1]["class"].tolist() == [0, 1, 2]
 
 
 def test_a_run_of_another_method_is_refused(finished, tmp_path):

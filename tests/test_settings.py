@@ -86,7 +86,7 @@ def test_an_override_reaches_wrapped_methods_and_variants_but_not_what_a_table_v
     found = papers.experiments("gc_fed", "T7", scale="paper", seeds=1, overrides=wrapped)
     assert {"base": "fedprox", "mu": 0.5, "vector_params": "skip"} in [e.method_options for e in found]
     assert {"base": "fedprox", "mu": 0.5} in [e.method_options for e in found]  # around it Global GC
-    found = papers.experiments("fedgps", "F4a", scale="paper", seeds=1, overrides={"FedGPS": {"lambda_g": 0.2}})
+    found = papers.experiments("fedgps", "F4", scale="paper", seeds=1, overrides={"FedGPS": {"lambda_g": 0.2}})
     assert {e.method_options.get("lambda_g") for e in found} == {None, 0, 0.2}
     varied = papers.experiments("gc_fed", "F10", scale="paper", seeds=1, overrides={"all": {"momentum": 0.5}})
     assert {e.lr for e in varied} > {0.001, 0.1} and {e.momentum for e in varied} == {0, 0.5, 0.9}

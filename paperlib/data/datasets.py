@@ -19,6 +19,9 @@ from torch import Tensor
 
 from paperlib.data import packed, sources
 from paperlib.data.packed import Source, Split
+from paperlib.paths import ROOT
+
+SETS = ROOT / "data" / "sets"
 
 
 class MissingDataError(ValueError):
@@ -250,8 +253,7 @@ def _mean_and_std(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, .
 
 
 def _directory(data_dir: Path | str | None) -> Path:
-    default = Path(__file__).resolve().parents[2] / "data" / "sets"
-    return Path(data_dir or os.environ.get("PAPERLIB_DATA") or default).expanduser().absolute()
+    return Path(data_dir or os.environ.get("PAPERLIB_DATA") or SETS).expanduser().absolute()
 
 
 def _pack_names(name: str) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from paperlib.data.batches import normalise
 from paperlib.federated.evaluation import Scores, evaluate
 from paperlib.federated.local import start_visit
-from paperlib.federated.streams import torch_rng
+from paperlib.federated.streams import rng, torch_rng
 from paperlib.ingredients.label_matrix import label_matrix, template_divergence
 from paperlib.methods import FedAvg
 from paperlib.methods.fedgps import FedGPS
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from paperlib.federated.simulator import Progress
 
 PROBES = 1_000  # test images on which representations are compared
+PARTIAL = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # clients in a partial update, of which
+SUBSETS = 100  # are drawn
 
 
 @dataclass
@@ -94,6 +96,27 @@ def weight_divergence(seen: Seen) -> dict[str, float]:
     return row
 
 
+def participation_gap(seen: Seen) -> dict[str, float]:
+    """participation_gap/<K>: distance of the average of K local models from that of all sampled (GC-Fed, Figure 1b).
+
+    Mean over random subsets, weighted within each as in the aggregation; K is 1, 2, 5, 10, 20, ... up to all, for
+    whom it is 0. It is the distance of the updates too, since the clients have started from one model.
+    """
+    models = seen.local_models
+    weights = torch.tensor([local.weight for local in models], dtype=torch.float64)
+    theta = torch.stack([local.theta for local in models])
+    away = theta - (weights / weights.sum()).to(theta) @ theta
+    products = (away @ away.T).double().cpu()
+    draw = rng(seen.method.context.experiment.seed, "participation_gap", seen.progress.round)
+    row = {}
+    for some in sorted({k for k in PARTIAL if k < len(models)} | {len(models)}):
+        chosen = [torch.from_numpy(draw.permutation(len(models))[:some]) for _ in range(SUBSETS)]
+        shares = [weights[part] / weights[part].sum() for part in chosen]
+        squares = [w @ products[part][:, part] @ w for part, w in zip(chosen, shares, strict=True)]
+        row[f"participation_gap/{some}"] = sum(float(square.clamp(min=0)) ** 0.5 for square in squares) / SUBSETS
+    return row
+
+
 def cka(seen: Seen) -> dict[str, float]:
     """cka/<stage>: linear CKA of local and global outputs of a stage, mean over the sampled clients (GC-Fed, Figure 7).
 
@@ -150,6 +173,7 @@ def prototype_distance(method: FedGPS, theta: Tensor, buffers: Tensor, prototype
 MEASURES: dict[str, Callable[[Seen], dict[str, float]]] = {
     "adaptability": adaptability,
     "weight_divergence": weight_divergence,
+    "participation_gap": participation_gap,
     "cka": cka,
     "surrogate_divergence": surrogate_divergence,
 }

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Mapping
 from dataclasses import field, fields
+from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
@@ -25,10 +26,9 @@ def check_options(method: Any) -> None:
 
     A subclass may give an option another default; what is allowed stays what its base says.
     """
-    for f in fields(method):
-        said = (vars(kind).get("__dataclass_fields__", {}).get(f.name) for kind in type(method).__mro__)
-        metadata = next((field.metadata for field in said if field is not None and field.metadata), None)
-        if metadata is None or (value := getattr(method, f.name)) is None:
+    kind: Any = type(method)
+    for option, metadata in _allowed(kind).items():
+        if (value := getattr(method, option)) is None:
             continue
         choices, limits = metadata["choices"], metadata["limits"]
         if limits and not isinstance(value, str):
@@ -38,7 +38,19 @@ def check_options(method: Any) -> None:
         if not fits:
             interval = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in limits.items())
             allowed = " or ".join(filter(None, [*map(str, choices), interval]))
-            raise ValueError(f"{f.name} of {type(method).__name__} is {value!r}, but must be {allowed}")
+            raise ValueError(f"{option} of {type(method).__name__} is {value!r}, but must be {allowed}")
+
+
+@cache
+def _allowed(method: Any) -> dict[str, Mapping[Any, Any]]:
+    """Option name -> what `option` says about it, for those options of a method's class that are limited."""
+    allowed = {}
+    for f in fields(method):
+        said = (vars(kind).get("__dataclass_fields__", {}).get(f.name) for kind in method.__mro__)
+        metadata = next((field.metadata for field in said if field is not None and field.metadata), None)
+        if metadata is not None:
+            allowed[f.name] = metadata
+    return allowed
 
 
 def fill_preset(method: "FedAvg", presets: Mapping[str, Mapping[str, Any]]) -> None:

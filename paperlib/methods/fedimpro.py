@@ -33,10 +33,11 @@ class FedImpro(FedAvg):
 
     preset: "authors", what the authors' code runs and what produced the tables, or "paper", what the text says. It
         decides every option that is None: schedule of w (over the rounds, from 0 to 1 in ``ramp`` local epochs and
-        further; clipped at 1; or constant 1), joint_bn (real and drawn features pass the upper layers together, so that
-        BatchNorm couples them; or one after the other, of which only the real ones enter the running statistics),
-        beta_m (momentum of the client's statistics; "authors": 1 - min(1, D / 5000), which is 0 at most cuts), n_fake
-        (drawn features per step: "authors", C (B // C + 1); "batch", B; or a number; 0 is FedAvg), s_max (bound on s).
+        further; clipped at 1; constant 1; or "mix", half of the clipped w, with 1 - w on the real images, as in the
+        authors' runs of FEMNIST), joint_bn (real and drawn features pass the upper layers together, so that BatchNorm
+        couples them; or one after the other, of which only the real ones enter the running statistics), beta_m
+        (momentum of the client's statistics; "authors": 1 - min(1, D / 5000), which is 0 at most cuts), n_fake (drawn
+        features per step: "authors", C (B // C + 1); "batch", B; or a number; 0 is FedAvg), s_max (bound on s).
     cut: index or name of the first stage after the cut; None: after the second stage of a ResNet, after the
         convolutions of a VGG, after the first stage of others. beta_g: momentum of the server's statistics.
     noise: standard deviation of Gaussian noise that clients add to what they send. min_count: a class's statistics
@@ -50,7 +51,7 @@ class FedImpro(FedAvg):
     one_by_one = "draws features in every step"
     preset: str = option("authors", choices=("authors", "paper"))
     cut: int | str | None = None
-    schedule: str | None = option(None, choices=("ramp", "ramp_clipped", "constant"))
+    schedule: str | None = option(None, choices=("ramp", "ramp_clipped", "constant", "mix"))
     ramp: float = option(500, above=0)  # the weight is divided by it
     joint_bn: bool | None = None
     beta_m: float | str | None = option(None, choices=("authors",), at_least=0, at_most=1)
@@ -139,14 +140,17 @@ class FedImpro(FedAvg):
             logits = self.net(views, h_fake, start=self.first, buffers=batch.buffers.clone(), **options)
             fake = cross_entropy(logits, y_fake)
         self.follow(batch.notes, h.detach().flatten(1), batch.y)
-        return real + self.fake_weight(batch.round) * fake
+        w = self.fake_weight(batch.round)
+        return (1 - w) * real + w * fake if self.schedule == "mix" else real + w * fake
 
     def fake_weight(self, round: int) -> float:
         """w in a round (from 1): local epochs gone by, over ``ramp``."""
         if self.schedule == "constant":
             return 1.0
         w = (round - 1) * self.context.experiment.local_epochs / self.ramp
-        return min(w, 1.0) if self.schedule == "ramp_clipped" else w
+        if self.schedule == "ramp":
+            return w
+        return min(w, 1.0) / 2 if self.schedule == "mix" else min(w, 1.0)
 
     # -- end of a round
 

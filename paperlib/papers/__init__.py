@@ -5,7 +5,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paperlib.experiment import Experiment
-from paperlib.papers import fedacd, fedgps, fedhydra, fedhydra_figures, fedimpro, gc_fed_report
+from paperlib.papers import (
+    fedacd,
+    fedgps,
+    fedgps_figures,
+    fedhydra,
+    fedhydra_figures,
+    fedimpro_figures,
+    fedimpro_tables,
+    gc_fed_report,
+)
 from paperlib.papers.gathering import Runs, collect, finished
 from paperlib.papers.report import (
     DescriptionSpec,
@@ -30,14 +39,14 @@ TABLES: dict[str, Mapping[str, TableSpec | DescriptionSpec]] = {
     "fedacd": fedacd.TABLES,
     "gc_fed": gc_fed_report.TABLES,
     "fedhydra": fedhydra.TABLES,
-    "fedimpro": fedimpro.TABLES,
+    "fedimpro": fedimpro_tables.TABLES,
 }
 FIGURES: dict[str, Mapping[str, FigureSpec]] = {
-    "fedgps": fedgps.FIGURES,
+    "fedgps": fedgps_figures.FIGURES,
     "fedacd": fedacd.FIGURES,
     "gc_fed": gc_fed_report.FIGURES,
     "fedhydra": fedhydra_figures.FIGURES,
-    "fedimpro": fedimpro.FIGURES,
+    "fedimpro": fedimpro_figures.FIGURES,
 }
 
 Kind = TypeVar("Kind", TableSpec | DescriptionSpec, FigureSpec)

@@ -4,7 +4,7 @@ A cell is one printed number, or one point of a figure that the paper draws with
 experiments, one per seed, whose runs give our value.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,17 +16,21 @@ from paperlib.store import Run
 # our value from one run, in the printed unit, and from the baseline's run beside it where the quantity needs one;
 # None where a run has no such value
 Reading = Callable[[Run, Run | None], float | None]
+# one value from several runs of one seed, such as their best, at a scale
+Joint = Callable[[Sequence[Run], str], float | None]
 
 
 @dataclass(frozen=True)
 class Cell:
     """key: column -> value, the place in a table. printed, printed_std: None where the paper prints no number.
 
-    experiments: one per seed; empty for a number that no run can stand beside, such as one copied from elsewhere.
+    experiments: one per seed, with ``joint`` several; empty for a number that no run can stand beside, such as one
+    copied from elsewhere.
     baseline: the runs that a relative quantity is relative to, one per seed. chance_fails: a run that ends at chance
     level has failed, as most papers have it; where one prints such accuracies, they are numbers like others.
     line: where the number stands in the paper's CSV; None if the paper does not print it. read: how it is read off a
-    run, where its metric does not say that.
+    run, where its metric does not say that. joint: how it is read off all runs of a seed, in the order of the
+    experiments; it sees failed runs as well.
     """
 
     key: dict[str, object]
@@ -39,6 +43,7 @@ class Cell:
     chance_fails: bool = True
     line: int | None = None
     read: Reading | None = None
+    joint: Joint | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,8 @@ def value(cell: Cell, runs: dict[Experiment, Run], scale: str) -> Value:
     """Mean and sample standard deviation over the seeds that have been run; failed as soon as one seed failed."""
     if not cell.experiments:
         return Value(None, None, "printed only")
+    if cell.joint is not None:
+        return _jointly(cell, cell.joint, runs, scale)
     done = [runs[e] for e in cell.experiments if e in runs]
     if not done:
         return Value(None, None, "not run")
@@ -129,9 +136,21 @@ def value(cell: Cell, runs: dict[Experiment, Run], scale: str) -> Value:
         if any(run is None for e, run in zip(cell.experiments, beside, strict=True) if e in runs):
             return Value(None, None, "not run")
     pairs = [(runs[e], other) for e, other in zip(cell.experiments, beside, strict=True) if e in runs]
-    values = [v for run, other in pairs if (v := read(run, other)) is not None]
-    status = f"{len(done)} of {len(cell.experiments)} seeds"
-    if len(values) < len(done):
-        return Value(None, None, "not reached", len(done))
-    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Value(float(np.mean(values)), std, status, len(done))
+    return _mean([read(run, other) for run, other in pairs], len(cell.experiments))
+
+
+def _jointly(cell: Cell, joint: Joint, runs: dict[Experiment, Run], scale: str) -> Value:
+    """The value over those seeds whose runs are all there."""
+    seeds = sorted({e.seed for e in cell.experiments})
+    of_seeds = [[e for e in cell.experiments if e.seed == seed] for seed in seeds]
+    whole = [[runs[e] for e in of] for of in of_seeds if all(e in runs for e in of)]
+    return _mean([joint(of, scale) for of in whole], len(seeds)) if whole else Value(None, None, "not run")
+
+
+def _mean(values: Sequence[float | None], seeds: int) -> Value:
+    """Mean and sample standard deviation of what so many of the seeds gave; None: one that has no such value."""
+    there = [v for v in values if v is not None]
+    if len(there) < len(values):
+        return Value(None, None, "not reached", len(values))
+    std = float(np.std(there, ddof=1)) if len(there) > 1 else None
+    return Value(float(np.mean(there)), std, f"{len(values)} of {seeds} seeds", len(values))

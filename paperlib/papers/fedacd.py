@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from paperlib import plots
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
+from paperlib.papers.fedacd_diagrams import workflow
 from paperlib.papers.gathering import Runs
 from paperlib.papers.grid import TITLES, Row, cells, federation, parse, rows, runs_of, stacked
 from paperlib.papers.report import FigureSpec, TableSpec
@@ -126,6 +127,14 @@ def by_lambda(row: Row) -> str:
     return f"λ={parse(row['setting'])['lambda']}"
 
 
+def by_clients(row: Row) -> str:
+    return f"K={row['clients']:g}, γ={parse(row['setting'])['participation']}"
+
+
+def by_epochs(row: Row) -> str:
+    return f"E={row['local_epochs']:g}"
+
+
 TABLES = {
     "T1": TableSpec(
         "Test accuracy (%) of the global model on the balanced test set", "4.2", "comparison",
@@ -147,9 +156,17 @@ TABLES = {
         "Adaptability risk of the local models of the last round in the same protocol (our addition)",
         "4.2", "one_protocol", together("adaptability_risk"), lower_is_better=True,
     ),
+    "T4": TableSpec(
+        "Test accuracy (%) by number of clients K and participation γ, CIFAR-100, β = 0.1", "4.3", "ablation",
+        table("T4", "final_accuracy", column=by_clients),
+    ),
     "T5": TableSpec(
         "Test accuracy (%) with and without input mixup", "4.3", "ablation",
         table("T5", "final_accuracy", row=mixed), rows="method",
+    ),
+    "T6": TableSpec(
+        "Test accuracy (%) by local epochs E, CIFAR-100, β = 0.1", "4.3", "ablation",
+        table("T6", "final_accuracy", column=by_epochs),
     ),
     "T7": TableSpec(
         "Test accuracy (%) by λ, the weight of L2", "4.3", "ablation", table("T7", "final_accuracy", column=by_lambda)
@@ -163,6 +180,7 @@ TABLES = {
     ),
 }  # fmt: skip
 FIGURES = {
+    "F1": FigureSpec("A round of FedACD", "A.1", "workflow", lambda seeds: [], workflow, kind="diagram"),
     "E3": FigureSpec(
         "Accuracy by round in one protocol, 5 of 10 clients (our addition)", "4.2", "one_protocol",
         together_experiments, together_curves,

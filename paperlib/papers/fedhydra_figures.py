@@ -1,97 +1,32 @@
 """FedHydra's figures, drawn from the runs of its tables wherever these hold what is shown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from paperlib import plots
 from paperlib.data.datasets import DATASETS
-from paperlib.experiment import Experiment
 from paperlib.federated.simulator import dataset_of
-from paperlib.papers.fedhydra import METHODS, MODELS, experiment, place
+from paperlib.papers import fedhydra_stated as stated
+from paperlib.papers.fedhydra import AVERAGED, METHODS, MODELS, longer, place
+from paperlib.papers.fedhydra_curves import (
+    ALPHAS,
+    AT_ONCE,
+    accuracy_lines,
+    all_of,
+    by_epoch,
+    curves,
+    found,
+    legend,
+    name_of,
+)
+from paperlib.papers.fedhydra_diagrams import framework, heterogeneity
 from paperlib.papers.gathering import Runs
-from paperlib.papers.grid import TITLES, Row, runs_of, stacked
+from paperlib.papers.grid import TITLES, stacked
 from paperlib.papers.report import FigureSpec
-from paperlib.papers.scales import at_scale
-from paperlib.store import Run
-
-Draw = Callable[[Runs, str, int], tuple[Figure, pd.DataFrame]]
-ALPHAS = (0.5, 0.3, 0.1, 0.01)
-AT_ONCE = ("FedAvg", "OT")  # methods without epochs on the server
-
-
-def found(runs: Runs, row: Row, scale: str, seeds: int) -> list[Run]:
-    """The runs there are of a row, at most one per seed."""
-    return [runs[e] for e in (at_scale(e, scale) for e in runs_of(experiment, row, seeds)) if e in runs]
-
-
-def all_of(rows: Sequence[Row]) -> Callable[[int], list[Experiment]]:
-    return lambda seeds: [e for row in rows for e in runs_of(experiment, row, seeds)]
-
-
-def name_of(alpha: float | None) -> str:
-    return "2c/c" if alpha is None else f"{alpha:g}"
-
-
-# -- accuracy by epoch on the server: Figures 3, 4, 6, 10, 11
-
-COLUMNS = ["panel", "method", "seed", "epoch", "test_accuracy"]
-
-
-def by_epoch(panels: dict[str, tuple[str, float | None]]) -> tuple[Callable[[int], list[Experiment]], Draw]:
-    """Experiments and drawing of curves; panels: title -> data set and alpha. FedAvg and OT are level lines."""
-
-    def draw(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
-        parts = []
-        for title, (dataset, alpha) in panels.items():
-            for method in METHODS:
-                for run in found(runs, place(dataset, alpha, method), scale, seeds):
-                    parts.append(_curve(run).assign(panel=title, method=method, seed=run.experiment.seed))
-        data = stacked(parts, COLUMNS)
-        level = data[data.epoch.isna()]
-        data = data.dropna()
-        epochs = (data.epoch.min(), data.epoch.max()) if len(data) else (1, 2)
-        data = pd.concat([*(level.assign(epoch=end) for end in epochs), data], ignore_index=True)
-        with plots.style():
-            figure, axes = plots.panels(len(panels), 4, (2.6, 2.4))
-            for ax, title in zip(axes, panels, strict=True):
-                ax.set_title(title)
-                _accuracy(ax, data[data.panel == title], "epoch", "test_accuracy", "method", "epoch on the server")
-            _legend(axes)
-        return figure, data
-
-    return all_of([place(*at, method) for at in panels.values() for method in METHODS]), draw
-
-
-def _accuracy(ax: Axes, data: pd.DataFrame, x: str, y: str, series: str, label: str) -> None:
-    """Curves of accuracy over x, one per series; or a word that there is no run."""
-    if not len(data):
-        plots.not_run(ax)
-        return
-    plots.lines(ax, data, x, y, series)
-    ax.set_xlabel(label)
-    ax.set_ylabel("test accuracy (%)")
-
-
-def _curve(run: Run) -> pd.DataFrame:
-    """Accuracy by epoch; without an epoch for a method that has none."""
-    history = run.history
-    if len(history) > 1:
-        return pd.DataFrame({"epoch": history["epoch"].astype(float), "test_accuracy": history.test_accuracy})
-    return pd.DataFrame({"epoch": [float("nan")], "test_accuracy": history.test_accuracy})
-
-
-def _legend(axes: Sequence[Axes], size: float = 8) -> None:
-    """One legend, beside the last panel that has something to name."""
-    for ax in reversed(axes):
-        if ax.get_legend_handles_labels()[1]:
-            axes[-1].legend(*ax.get_legend_handles_labels(), loc="upper left", bbox_to_anchor=(1, 1), fontsize=size)
-            return
-
 
 # -- partitions and weights: Figures 5 and 9
 
@@ -145,7 +80,6 @@ ENSEMBLES = {
     "stratified_accuracy": "SA, no labels",
     "stratified_accuracy_using_labels": "SA told the true labels (uses test labels)",
 }
-AVERAGED = {"setting": "teacher=ae"}
 DATA = (*ALPHAS, None)
 
 
@@ -184,17 +118,13 @@ def ensembles(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]
             ax.set_ylabel("accuracy (%)")
         half = len(MODELS)
         for part in (axes[:half], axes[half:]):
-            _legend(part, 7)
+            legend(part, 7)
     return figure, data
 
 
 # -- local epochs: Figure 8
 
 EPOCHS = tuple(range(40, 401, 40))
-
-
-def longer(method: str, epochs: int = 200) -> Row:
-    return place("cifar10", 0.1, method, local_epochs=epochs)
 
 
 def local_epochs(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
@@ -223,7 +153,7 @@ def local_epochs(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFra
     with plots.style():
         figure, axes = plots.panels(2, 2, (3.4, 2.8))
         for ax, own in zip(axes, (data, data[data.series != "FedAvg"]), strict=True):
-            _accuracy(ax, own, "local_epochs", "accuracy", "series", "local epochs")
+            accuracy_lines(ax, own, "local_epochs", "accuracy", "series", "local epochs")
         for i, (name, part) in enumerate(level.groupby("series", sort=False)):
             axes[1].axhline(part.accuracy.mean(), linestyle=":", color=plots.COLOURS[9 - i], label=str(name))
         if len(data):
@@ -286,16 +216,26 @@ def times(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
     return figure, data
 
 
-def curves(dataset: str) -> tuple[Callable[[int], list[Experiment]], Draw]:
-    return by_epoch({f"{TITLES[dataset]} α={alpha:g}": (dataset, alpha) for alpha in ALPHAS})
-
-
 FIGURES = {
-    "F3": FigureSpec("Accuracy by epoch on the server, Fashion-MNIST", "4.2.1", "overview", *curves("fmnist")),
-    "F4": FigureSpec("Accuracy by epoch on the server, CIFAR-10", "4.2.1", "overview", *curves("cifar10")),
+    "F1": FigureSpec(
+        "Label, size and model heterogeneity", "1", "framework", lambda seeds: [], heterogeneity, kind="diagram"
+    ),
+    "F2": FigureSpec(
+        "FedHydra: stratification, then generation and distillation", "3.1", "framework", lambda seeds: [], framework,
+        kind="diagram",
+    ),
+    "F3": FigureSpec(
+        "Accuracy by epoch on the server, Fashion-MNIST", "4.2.1", "overview", *curves("fmnist"),
+        cells=stated.overtakes("F3", "fmnist", (0.3, 0.1, 0.01)),
+    ),
+    "F4": FigureSpec(
+        "Accuracy by epoch on the server, CIFAR-10", "4.2.1", "overview", *curves("cifar10"),
+        cells=stated.overtakes("F4", "cifar10", ALPHAS),
+    ),
     "F5": FigureSpec(
         "Samples per client and class, and the weights U_r, MNIST, 2c/c", "4.2.2", "stratified_aggregation",
         lambda seeds: all_of([STRATIFIED])(1), stratification,
+        cells=stated.weights,
     ),
     "F6": FigureSpec(
         "Accuracy by epoch on the server, 2c/c", "4.2.2", "stratified_aggregation",
@@ -307,19 +247,27 @@ FIGURES = {
         all_of([place(dataset, alpha, "FedHydra", **other)
                 for dataset in MODELS for alpha in DATA for other in (AVERAGED, {})]),
         ensembles,
+        cells=stated.ensembles,
     ),
     "F8": FigureSpec(
         "FedAvg and the clients by local epochs, beside all methods, CIFAR-10, α = 0.1", "4.2.3", "distillation",
         all_of([longer(method, epochs) for epochs in EPOCHS for method in AT_ONCE]
                + [longer(method) for method in METHODS if method not in AT_ONCE]),
         local_epochs,
+        cells=stated.local_epochs,
     ),
     "F9": FigureSpec(
         "Samples per client and class, MNIST", "A", "partitions",
         lambda seeds: all_of([place("mnist", alpha, "FedHydra") for alpha in ALPHAS])(1), partitions,
     ),
-    "F10": FigureSpec("Accuracy by epoch on the server, MNIST", "B", "more_overview", *curves("mnist")),
-    "F11": FigureSpec("Accuracy by epoch on the server, SVHN", "B", "more_overview", *curves("svhn")),
+    "F10": FigureSpec(
+        "Accuracy by epoch on the server, MNIST", "B", "more_overview", *curves("mnist"),
+        cells=stated.overtakes("F10", "mnist", ALPHAS),
+    ),
+    "F11": FigureSpec(
+        "Accuracy by epoch on the server, SVHN", "B", "more_overview", *curves("svhn"),
+        cells=stated.overtakes("F11", "svhn", ALPHAS),
+    ),
     "F12": FigureSpec(
         "Real and synthetic images, Fashion-MNIST and CIFAR-10, α = 0.5", "C.3", "extended_analysis",
         lambda seeds: all_of(SHOWN)(1), synthetic, tensors=True,
@@ -327,5 +275,6 @@ FIGURES = {
     "F13": FigureSpec(
         "Time on the server, DENSE and FedHydra, CIFAR-10, α = 0.5", "F", "time",
         all_of([place("cifar10", 0.5, method) for method in TIMED]), times,
+        cells=stated.times,
     ),
 }  # fmt: skip

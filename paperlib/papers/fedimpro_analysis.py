@@ -19,6 +19,7 @@ from paperlib.federated.local import start_visit
 from paperlib.federated.simulator import dataset_of, prepare
 from paperlib.federated.streams import torch_rng
 from paperlib.federated.workers import worker_pool
+from paperlib.ingredients.gaussians import class_moments
 from paperlib.methods.fedimpro import FedImpro
 from paperlib.metrics.inversion import invert, similarity
 from paperlib.metrics.variance import gradient_variance, mixed_gradients, reduction
@@ -32,7 +33,8 @@ COMPARED = 100  # samples per side of a Wasserstein distance, whose cost grows w
 class Clients:
     """What the clients of a run hold: images x, features h [n, D] at the cut, labels y, per client.
 
-    theta, buffers: the final model. mu, s: [C, D], the clients' class statistics of h, averaged as in Eq. 7.
+    theta, buffers: the final model. mu, s: [C, D], mean and spread of h by class, averaged over the clients that have
+    the class: where Eq. 6 and 7 tend to once the initial statistics are forgotten.
     """
 
     method: FedImpro
@@ -55,20 +57,21 @@ def clients_of(run: Run) -> Clients:
     method, progress = prepare(e, data)
     assert isinstance(method, FedImpro)
     x, h, y = [], [], []
-    initial = {"mu": progress.server["mu"], "s": progress.server["s"]}
-    sums = {name: torch.zeros_like(value) for name, value in initial.items()}
+    zero = torch.zeros_like(progress.server["mu"])
+    mu, s, holders, spreads = zero.clone(), zero.clone(), zero[:, :1].clone(), zero[:, :1].clone()
     for own in method.context.indices:
         images = normalise(data.train_images[own], data)
         with torch.no_grad():
             features = method.net(theta, images, stop=method.first, buffers=buffers).flatten(1)
-        notes = dict(initial)
-        method.follow(notes, features.clone(), data.train_labels[own])
-        for name, value in notes.items():
-            sums[name] += value / e.clients
+        n, mean, variance = class_moments(features, data.train_labels[own], method.classes)
+        mu += torch.where(n > 0, mean, zero)
+        s += torch.where(n > 1, variance.sqrt().clamp(max=method.s_max or 0.0), zero)
+        holders += n > 0
+        spreads += n > 1
         x.append(images)
         h.append(features)
         y.append(data.train_labels[own])
-    return Clients(method, theta, buffers, x, h, y, sums["mu"], sums["s"])
+    return Clients(method, theta, buffers, x, h, y, mu / holders.clamp(min=1), s / spreads.clamp(min=1))
 
 
 def variance_by_draws(run: Run, ratios: tuple[float, ...] = (0.0, 0.5, 1.0, 3.0)) -> pd.DataFrame:
@@ -124,48 +127,91 @@ def feature_distance(run: Run) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def inversion(
-    run: Run, images: int = 5, noise: tuple[float, ...] = (0.0, 0.1, 0.5), steps: int = 300
-) -> tuple[Figure, pd.DataFrame]:
-    """Figures 11 to 13: images, what is rebuilt from their own features, and from the shared mean of their class.
+@dataclass
+class Attack:
+    """Images [n, C, H, W] of n classes, and what the receiver of `target` rebuilds of them.
 
-    noise: standard deviations of Gaussian noise on the mean. The data frame has the correlation of each rebuilt image
-    with its original, from -1 to 1, and of the class's mean image with it for comparison.
+    labels: [n]. mean_images: [n, C, H, W], mean of all images of the same class. rebuild: name -> target [n, D] at the
+    cut -> images.
     """
+
+    clients: Clients
+    originals: Tensor
+    labels: Tensor
+    features: Tensor
+    mean_images: Tensor
+    draw: torch.Generator
+    steps: int
+
+    def rebuild(self, target: Tensor) -> Tensor:
+        """Images [n, C, H, W] whose features at the cut are close to target [n, D]."""
+        method = self.clients.method
+        shape = (self.originals.shape[1], self.originals.shape[2], self.originals.shape[3])
+        with worker_pool(1):
+            return invert(
+                method.net, self.clients.theta, target.view(-1, *method.shape), method.first, shape, steps=self.steps,
+                generator=self.draw, buffers=self.clients.buffers,
+            ).detach()  # fmt: skip
+
+
+def attack(run: Run, images: int = 8, steps: int = 300) -> Attack:
+    """The first image of each of the first ``images`` classes, as an attacker of FedImpro's final model would."""
     clients = clients_of(run)
-    method = clients.method
     x, h, y = torch.cat(clients.x), torch.cat(clients.h), torch.cat(clients.y)
-    chosen = [int((y == c).nonzero()[0]) for c in range(min(images, method.classes))]
-    originals = x[chosen]
+    chosen = [int((y == c).nonzero()[0]) for c in range(min(images, clients.method.classes))]
     mean_images = torch.stack([x[y == c].mean(0) for c in y[chosen]])
     draw = torch_rng(run.experiment.seed, "inversion")
-    targets = {"own feature": h[chosen]}
+    return Attack(clients, x[chosen], y[chosen], h[chosen], mean_images, draw, steps)
+
+
+def private_images(run: Run, images: int = 8) -> tuple[Figure, pd.DataFrame]:
+    """Figure 11: the images themselves. The data frame has their classes."""
+    of = attack(run, images)
+    figure, _ = _pictures(of, {"original": of.originals})
+    return figure, pd.DataFrame({"class": of.labels.tolist()})
+
+
+def from_features(run: Run, images: int = 8, steps: int = 300) -> tuple[Figure, pd.DataFrame]:
+    """Figure 12: what is rebuilt from each image's own feature; data as in `from_means`."""
+    of = attack(run, images, steps)
+    return _pictures(of, {"original": of.originals, "own feature": of.rebuild(of.features)})
+
+
+def from_means(
+    run: Run, images: int = 8, noise: tuple[float, ...] = (0.0, 0.01, 0.1, 0.5), steps: int = 300
+) -> tuple[Figure, pd.DataFrame]:
+    """Figure 13: what is rebuilt from the shared mean of each image's class, and the class's mean image beside it.
+
+    noise: standard deviations of Gaussian noise on the mean. The data frame has the correlation of each rebuilt image,
+    and of the mean image, with the original, from -1 to 1.
+    """
+    of = attack(run, images, steps)
+    rebuilt, mean = {"original": of.originals, "mean image": of.mean_images}, of.clients.mu[of.labels]
     for sigma in noise:
-        mean = clients.mu[y[chosen]]
-        targets[f"mean, noise {sigma:g}"] = mean + sigma * torch.randn(mean.shape, generator=draw)
-    image = (originals.shape[1], originals.shape[2], originals.shape[3])
-    rebuilt = {"original": originals, "mean image": mean_images}
-    with worker_pool(1):
-        for name, target in targets.items():
-            rebuilt[name] = invert(
-                method.net, clients.theta, target.view(-1, *method.shape), method.first, image,
-                steps=steps, generator=draw, buffers=clients.buffers,
-            ).detach()  # fmt: skip
-    rows = []
-    for name in list(rebuilt)[1:]:
-        for c, value in zip(y[chosen].tolist(), similarity(originals, rebuilt[name]).tolist(), strict=True):
-            rows.append({"from": name, "class": c, "correlation": value})
+        rebuilt[f"mean, noise {sigma:g}"] = of.rebuild(mean + sigma * torch.randn(mean.shape, generator=of.draw))
+    return _pictures(of, rebuilt)
+
+
+def _pictures(of: Attack, rows: dict[str, Tensor]) -> tuple[Figure, pd.DataFrame]:
+    """A row of pictures each, and how much those after the first, the originals, correlate with it."""
+    values = [
+        {"from": name, "class": label, "correlation": value}
+        for name in list(rows)[1:]
+        for label, value in zip(of.labels.tolist(), similarity(of.originals, rows[name]).tolist(), strict=True)
+    ]
+    columns = len(of.labels)
     with plots.style():
-        figure, axes = plots.panels(len(rebuilt) * len(chosen), len(chosen), (0.9, 0.95))
-        for number, (name, pictures) in enumerate(rebuilt.items()):
+        figure, axes = plots.panels(len(rows) * columns, columns, (0.8, 0.8))
+        for number, (name, pictures) in enumerate(rows.items()):
             for column, picture in enumerate(pictures):
-                ax = axes[number * len(chosen) + column]
+                ax = axes[number * columns + column]
                 shown = picture.permute(1, 2, 0).double().numpy()
                 low, high = np.quantile(shown, (0.01, 0.99))
                 ax.imshow(((shown - low) / max(high - low, 1e-9)).clip(0, 1).squeeze(), cmap="gray")
                 ax.set_xticks([])
                 ax.set_yticks([])
                 ax.grid(False)
+                ax.spines[:].set_visible(False)
                 if column == 0:
-                    ax.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=7)
-    return figure, pd.DataFrame(rows)
+                    ax.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
+    return figure, pd.DataFrame(values, columns=["from", "class", "correlation"])

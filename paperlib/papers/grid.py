@@ -32,11 +32,15 @@ def rows(
     where: Callable[[Row], bool] | None = None,
 ) -> list[dict[str, Any]]:
     """The printed numbers of a table that runs can reproduce: of these metrics and methods, where ``where`` holds."""
+    chosen = [row for row in all_rows(paper, table) if row["metric"] in metrics and row["method"] in methods]
+    return [row for row in chosen if where is None or where(row)]
+
+
+def all_rows(paper: str, table: str) -> list[dict[str, Any]]:
+    """All printed numbers of a table or figure; what a row does not state is None."""
     printed = printed_table(paper, table)
-    chosen = printed[printed.metric.isin(list(metrics)) & printed.method.isin(list(methods))]
-    records = chosen.astype(object).where(chosen.notna(), None).to_dict("records")
-    named = [{str(key): value for key, value in record.items()} for record in records]
-    return [record for record in named if where is None or where(record)]
+    records = printed.astype(object).where(printed.notna(), None).to_dict("records")
+    return [{str(key): value for key, value in record.items()} for record in records]
 
 
 def cells(

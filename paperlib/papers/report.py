@@ -138,7 +138,7 @@ def result_table(cells: Sequence[Cell], runs: Runs, scale: str, rows_are: str) -
             "printed_std": np.nan if cell.printed_std is None else cell.printed_std,
             "difference": mean - printed,
             "status": ours.status,
-            "printed_status": cell.note if cell.note in ("failed", "not run") else "",
+            "printed_status": cell.note if cell.note in ("failed", "not run", "not reached") else "",
         }
     rows = list(dict.fromkeys(row for row, _ in entries))
     columns = list(dict.fromkeys(column for _, column in entries))
@@ -198,15 +198,16 @@ def scaled(cell: Cell, scale: str) -> Cell:
 def caption(experiments: list[Experiment], runs: Runs, scale: str) -> str:
     """What stands under every table and figure: scale and its rule, runs done, data, code versions."""
     wanted = list(dict.fromkeys(at_scale(e, scale) for e in experiments))
+    if not wanted:
+        return "It needs no runs."
     text = rules(scale, experiments)
-    if wanted:
-        done = [runs[e] for e in wanted if e in runs]
-        text += f" {len(done)} of {len(wanted)} runs are done"
-        text += " (recompute=True runs the rest)." if len(done) < len(wanted) else "."
-        if done:
-            seeds = sorted({run.experiment.seed for run in done})
-            text += f" Seeds {', '.join(map(str, seeds))}"
-            text += "; ± is the sample standard deviation over them." if len(seeds) > 1 else "."
-            text += f" Data: {'; '.join(sorted({run.summary['dataset_source'] for run in done}))}."
-            text += f" Code: {', '.join(sorted({run.summary['version'] for run in done}))}."
+    done = [runs[e] for e in wanted if e in runs]
+    text += f" {len(done)} of {len(wanted)} runs are done"
+    text += " (recompute=True runs the rest)." if len(done) < len(wanted) else "."
+    if done:
+        seeds = sorted({run.experiment.seed for run in done})
+        text += f" Seeds {', '.join(map(str, seeds))}"
+        text += "; ± is the sample standard deviation over them." if len(seeds) > 1 else "."
+        text += f" Data: {'; '.join(sorted({run.summary['dataset_source'] for run in done}))}."
+        text += f" Code: {', '.join(sorted({run.summary['version'] for run in done}))}."
     return text

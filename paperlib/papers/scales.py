@@ -67,12 +67,17 @@ def at_scale(experiment: Experiment, scale: str) -> Experiment:
         mlp = e.model == "mlp"
         network: dict[str, Any] = {"model": "mlp", "width": 0.25} if mlp else {"model": "cnn", "width": 0.125}
         epochs = -(-e.local_epochs // 3)
-        clients = {"clients": 20, "sampled": min(e.sampled, 20), "min_samples": 1}
+        count = 1 if e.clients == 1 else 20
+        clients = {"clients": count, "sampled": min(e.sampled, count), "min_samples": 1}
         options = resized(e, network["model"], 15 * epochs)
-        return e.replace(dataset="digits", rounds=15, local_epochs=epochs, method_options=options, **clients, **network)
+        return e.replace(
+            dataset="digits", rounds=15, local_epochs=epochs, method_options=options, partition=replaced_partition(e),
+            **clients, **network,
+        )  # fmt: skip
     rounds, model = max(40, e.rounds // 10), e.model if e.model in SMALL_NETWORKS else "cnn"
     return e.replace(
         dataset=stand_in(e.dataset),
+        partition=e.partition if stand_in(e.dataset) == e.dataset else replaced_partition(e),
         model=model,
         method_options=resized(e, model, rounds * e.local_epochs),
         sample_share=0.2,
@@ -121,6 +126,11 @@ def resized(e: Experiment, model: str, epochs: int) -> dict[str, Any]:
     return options
 
 
+def replaced_partition(e: Experiment) -> str:
+    """The partition of a data set that stands in for another: it has no writers."""
+    return "iid" if e.partition == "natural" else e.partition
+
+
 def stand_in(dataset: str) -> str:
     """The data set that is used for ``dataset`` at scale small."""
     return dataset if available(dataset) else STAND_INS.get(dataset, dataset)
@@ -142,4 +152,8 @@ def rules(scale: str, experiments: Sequence[Experiment]) -> str:
     text = f"Scale {scale}: {RULES[scale]}"
     for dataset in replaced:
         text += f" {DATASETS[dataset].title} is replaced by {DATASETS[stand_in(dataset)].title}."
+    if any(at_scale(e, scale).partition != e.partition for e in experiments):
+        text += " Clients that are writers become equal random parts."
+    if scale == "smoke" and any(e.clients == 1 for e in experiments):
+        text += " Centralized training has one client that holds everything."
     return text

@@ -14,6 +14,9 @@ TITLES = {
     "fedimpro": "FedImpro",
 }
 
+# Tables and figures that each paper has; they are called T1, T2, ... and F1, F2, ...
+COUNTS = {"fedgps": (21, 15), "fedacd": (9, 1), "gc_fed": (8, 10), "fedhydra": (18, 13), "fedimpro": (11, 13)}
+
 NUMBERS = ("alpha", "clients", "sampled", "local_epochs", "rounds", "value", "std")
 
 
@@ -32,6 +35,12 @@ def printed(paper: str) -> pd.DataFrame:
         rows[name] = pd.to_numeric(rows[name].replace("", None))
     rows.insert(0, "line", range(2, len(rows) + 2))
     return rows
+
+
+def names(paper: str) -> list[str]:
+    """The tables and figures that a paper has, whether they can be asked for or not."""
+    tables, figures = COUNTS[paper]
+    return [f"T{n + 1}" for n in range(tables)] + [f"F{n + 1}" for n in range(figures)]
 
 
 def printed_table(paper: str, table: str) -> pd.DataFrame:

@@ -137,6 +137,32 @@ def test_without_label_skew_every_client_has_the_accuracy_of_the_test_set(tiny, 
     assert (history.client_accuracy - history.test_accuracy).abs().max() <= 100 * float(skew) / 2
 
 
+# -- partial participation
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "size"])
+def test_participation_gap_is_a_mean_over_subsets_of_the_distance_to_the_average_of_all(tiny, store, pool, weighting):
+    e = tiny.replace(measure=("participation_gap",), rounds=2, weighting=weighting)
+    row = run(e, store=store).history.iloc[-1]
+    method, _, trained = last_cohort(e, pool)
+    thetas = torch.stack([t.theta for t in trained.values()]).double()
+    weights = torch.ones(3, dtype=torch.float64)
+    if weighting == "size":
+        weights = method.context.sizes[list(trained)].double()
+
+    def average(*which):
+        return weights[list(which)] @ thetas[list(which)] / weights[list(which)].sum()
+
+    for some, subsets in ((1, [(0,), (1,), (2,)]), (2, [(0, 1), (0, 2), (1, 2)])):
+        away = [float((average(*which) - average(0, 1, 2)).norm()) for which in subsets]
+        mean = sum(away) / 3
+        assert min(away) < row[f"participation_gap/{some}"] < max(away)
+        # of a hundred draws: four standard errors
+        assert row[f"participation_gap/{some}"] == pytest.approx(mean, abs=0.4 * (max(away) - min(away)))
+    assert row["participation_gap/3"] < 1e-4 * row["participation_gap/1"]
+    assert not any(name.startswith("participation_gap/5") for name in row.index)
+
+
 # -- weight divergence
 
 

@@ -51,6 +51,7 @@ def received(method: FedAvg, progress: Progress, batch) -> dict[str, Tensor]:
         {"preset": "paper"},
         {"preset": "paper", "spread": "var", "beta_g": 0.3},
         {"cut": "classifier", "min_count": 3, "s_max": 0.02, "n_fake": 5, "schedule": "ramp_clipped", "ramp": 3.0},
+        {"schedule": "mix", "ramp": 3.0},
     ],
 )
 def test_three_rounds_equal_a_plain_loop(play, start, options):
@@ -68,8 +69,9 @@ def test_three_rounds_equal_a_plain_loop(play, start, options):
     assert 0 < beta_m < 1
     for r in range(3):
         w = r * 2 / options.get("ramp", 500)
-        w = {"ramp_clipped": min(w, 1)}.get(options.get("schedule"), w)
+        w = {"ramp_clipped": min(w, 1), "mix": min(w, 1) / 2}.get(options.get("schedule"), w)
         w = 1.0 if options.get("preset") == "paper" else w
+        u = w if options.get("schedule") == "mix" else 0.0
         cohort, sent = sampled_clients(context.experiment, r + 1), []
         for k in cohort:
             point, mu_k, s_k = theta.clone(), mu.clone(), s.clone()
@@ -82,7 +84,7 @@ def test_three_rounds_equal_a_plain_loop(play, start, options):
                     point = point.detach().requires_grad_()
                     h = net(point, x.double(), stop=cut)
                     logits = net(point, fake.view(count, *h.shape[1:]), start=cut)
-                    loss = cross_entropy(net(point, h, start=cut), y) + w * cross_entropy(logits, y_fake)
+                    loss = (1 - u) * cross_entropy(net(point, h, start=cut), y) + w * cross_entropy(logits, y_fake)
                     g = torch.autograd.grad(loss, point)[0]
                     point = point.detach() - 0.05 * (g + 1e-3 * point.detach())
                     follow(mu_k, s_k, h.detach().flatten(1), y, beta_m, s_max, variance, options.get("min_count", 1))
@@ -400,7 +402,7 @@ def test_cut_that_the_network_does_not_have_is_refused(start, options, sentence)
     ("options", "sentence"),
     [
         ({"preset": "code"}, "preset of FedImpro is 'code', but must be authors or paper"),
-        ({"schedule": "linear"}, "schedule of FedImpro is 'linear', but must be ramp or ramp_clipped or constant"),
+        ({"schedule": "linear"}, "schedule of FedImpro is 'linear', but must be ramp or ramp_clipped or constant or"),
         ({"spread": "sd"}, "spread of FedImpro is 'sd', but must be std or var"),
         ({"server_weights": "size"}, "server_weights of FedImpro is 'size', but must be uniform or label_size"),
         ({"beta_m": 1.1}, "beta_m of FedImpro is 1.1, but must be authors or at least 0 and at most 1"),

@@ -1,0 +1,104 @@
+"""The gallery and the notebooks behind it."""
+
+import re
+
+import nbformat
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from paperlib import Experiment, gallery, papers
+from paperlib import reproduce as reproducing
+from paperlib.papers.cells import Cell
+from paperlib.papers.report import DescriptionSpec, FigureSpec
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAPERLIB_FIGURES", str(tmp_path))
+    return tmp_path
+
+
+def drawing(*_):
+    figure = Figure()
+    figure.subplots().plot([1, 2])
+    return figure, pd.DataFrame({"x": [1, 2]})
+
+
+def figure_with_a_number(kind="results"):
+    cells = [Cell({"row": "FedAvg", "column": "peak"}, "best_accuracy", 61.25, None, "", (Experiment(),))]
+    return FigureSpec("Curves", "4", "curves", lambda seeds: [], drawing, cells=lambda _: cells, kind=kind)
+
+
+def test_every_link_of_the_page_leads_somewhere(folder, monkeypatch):
+    monkeypatch.setitem(papers.FIGURES, "gc_fed", {"F10": figure_with_a_number(), "F9": figure_with_a_number()})
+    for name in ("F10", "F9"):
+        papers.figure("gc_fed", name, compute=False).save()
+    papers.table("gc_fed", "T2", scale="small", compute=False).save()
+    (folder / "smoke/gc_fed/notebooks").mkdir()
+    (folder / "smoke/gc_fed/notebooks/curves.html").write_text("executed")
+    (folder / "scorecard.html").write_text("card")
+    page = gallery.build().read_text()
+    links = re.findall(r'(?:href|src)="([^"]+)"', page)
+    anchors = set(re.findall(r'id="([^"]+)"', page))
+    assert {"scorecard.html", "#gc_fed", "smoke/gc_fed/F9_stated.csv", "smoke/gc_fed/notebooks/curves.html"} <= {*links}
+    for link in links:
+        assert link[1:] in anchors if link[0] == "#" else (folder / link).exists()
+    assert page.index('id="smoke/gc_fed-F9"') < page.index('id="smoke/gc_fed-F10"') < page.index('id="small/gc_fed-T2"')
+
+
+def test_the_page_shows_stated_numbers_descriptions_and_the_kind_of_what_is_no_result(folder, monkeypatch):
+    spec = DescriptionSpec("Values", "4.1", "setup", lambda: pd.DataFrame({"λ": [0.125]}), "From the code.")
+    monkeypatch.setitem(papers.TABLES, "gc_fed", {"T1": spec})
+    monkeypatch.setitem(papers.FIGURES, "gc_fed", {"F1": figure_with_a_number("diagram")})
+    papers.table("gc_fed", "T1").save()
+    papers.figure("gc_fed", "F1", compute=False).save()
+    page = gallery.build().read_text()
+    assert "61.25" in page and "0.125" in page and "From the code." in page
+    assert "F1 (diagram)" in page and "T1 (description)" in page
+    assert "Scale smoke" in page  # in the caption
+
+
+def test_the_page_says_what_has_not_been_made(folder):
+    papers.table("gc_fed", "T2", scale="small", compute=False).save()
+    page = gallery.build().read_text()
+    missing = re.search(r"Not made: ([^.]*)\.", page).group(1).split(", ")
+    assert missing == [f"T{n}" for n in (1, 3, 4, 5, 6, 7, 8)] + [f"F{n}" for n in range(1, 11)]
+    assert page.count("Nothing has been made yet.") == 4
+
+
+NOTEBOOK = """
+from pathlib import Path
+from time import monotonic, sleep
+here, other = Path("../{here}"), Path("../{other}")
+here.write_text(scale)
+end = monotonic() + 60
+while not other.exists() and monotonic() < end:
+    sleep(0.05)
+print("together" if other.exists() else "alone", scale, seeds, recompute)
+"""
+
+
+def test_the_notebooks_of_all_papers_are_executed_side_by_side(folder, monkeypatch):
+    """Each waits until the other has begun."""
+    for known in (papers.TABLES, papers.FIGURES):
+        for paper in papers.TITLES:
+            monkeypatch.setitem(known, paper, {})
+    root = folder / "sources"
+    for paper, here, other in (("gc_fed", "a", "b"), ("fedacd", "b", "a")):
+        cells = [
+            nbformat.v4.new_code_cell(
+                "scale = 'smoke'\nseeds = 3\nrecompute = True", metadata={"tags": ["parameters"]}
+            ),
+            nbformat.v4.new_code_cell(NOTEBOOK.format(here=here, other=other)),
+        ]
+        (root / paper).mkdir(parents=True)
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), root / paper / "waits.ipynb")
+    monkeypatch.setattr(reproducing, "NOTEBOOKS", root)
+    page = reproducing.reproduce(scale="small", seeds=2, jobs=2)
+    assert page == folder / "index.html" and 'href="scorecard.html"' in page.read_text()
+    for paper in ("gc_fed", "fedacd"):
+        done = folder / "small" / paper / "notebooks/waits.html"
+        assert "together small 2 False" in done.read_text()
+        assert done.with_suffix(".ipynb").exists()
