@@ -67,8 +67,8 @@ def on_ray(experiments: Sequence[Experiment], jobs: int, place: Place) -> Iterat
         ray.init(address=place.address, log_to_driver=False)
     # A task is retried where its worker or node died, not where it raised: that is a mistake that would come again.
     task = ray.remote(num_cpus=place.cores, num_gpus=place.gpus, max_retries=-1, retry_exceptions=False)(play)
+    pending = {task.remote(e, place): e for e in experiments}
     try:
-        pending = {task.remote(e, place): e for e in experiments}
         while pending:
             finished, _ = ray.wait(list(pending), timeout=1)
             for reference in finished:
