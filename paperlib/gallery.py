@@ -81,9 +81,10 @@ def _paper(folder: Path, paper: str) -> str:
     return "\n".join(parts)
 
 
-def _number(name: str) -> tuple[int, int]:
-    """Tables, figures, then our additions, each by number."""
-    return "TFE".index(name[0]), int("".join(c for c in name if c.isdigit()))
+def _number(name: str) -> tuple[str, int]:
+    """Tables, figures, then our additions, each by number; last what has a name instead."""
+    kind, number = name[0], name[1:]
+    return (str("TFE".index(kind)), int(number)) if kind in "TFE" and number.isdigit() else (name, 0)
 
 
 def _has(place: Path, name: str) -> bool:

@@ -102,3 +102,10 @@ def test_the_notebooks_of_all_papers_are_executed_side_by_side(folder, monkeypat
         done = folder / "small" / paper / "notebooks/waits.html"
         assert "together small 2 False" in done.read_text()
         assert done.with_suffix(".ipynb").exists()
+
+
+def test_every_table_and_figure_has_its_place_in_the_gallery():
+    specs = [name for paper in papers.TITLES for name in (*papers.tables(paper), *papers.figures(paper))]
+    ordered = sorted(dict.fromkeys([*specs, "T2", "T10", "E1", "F3"]), key=gallery._number)
+    assert ordered.index("T2") < ordered.index("T10") < ordered.index("F3") < ordered.index("E1")
+    assert ordered[-2:] == ["setting", "text"]

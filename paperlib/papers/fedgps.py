@@ -13,7 +13,7 @@ from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
 from paperlib.papers.fedgps_descriptions import communication_costs, hyperparameters
 from paperlib.papers.gathering import Runs
-from paperlib.papers.grid import TITLES, Row, cells, federation, rows, runs_of
+from paperlib.papers.grid import TITLES, Row, cell, cells, federation, rows, runs_of
 from paperlib.papers.report import DescriptionSpec, TableSpec
 from paperlib.papers.scales import at_scale
 from paperlib.papers.settings import methods, setting
@@ -87,14 +87,10 @@ def by_scenario(name: str) -> Cells:
         for r in printed(name, "mean_accuracy"):
             same = [c for c in made if c.key["row"] == r["method"] and c.metric == "best_accuracy"]
             runs = tuple(e for cell in same for e in cell.experiments)
-            made.append(cell(r, r["method"], "mean accuracy", "best_accuracy", runs))
+            made.append(cell(r, r["method"], "mean accuracy", runs, "best_accuracy"))
         return made + targets(name, seeds, "scenario {} accuracy") + centralized_cells(name, seeds)
 
     return by_seeds
-
-
-def cell(row: Row, where: str, column: str, metric: str, runs: tuple[Experiment, ...]) -> Cell:
-    return Cell({"row": where, "column": column}, metric, row["value"], row["std"], row["note"], runs, line=row["line"])
 
 
 def targets(name: str, seeds: int, column: str) -> list[Cell]:
@@ -102,15 +98,17 @@ def targets(name: str, seeds: int, column: str) -> list[Cell]:
     found = []
     for r in printed(name, "target_accuracy", named=False):
         runs = tuple(runs_of(experiment, {**r, "method": "FedAvg"}, seeds))
-        found.append(cell(r, "target", column.format(r["scenario"]), "target_accuracy", runs))
+        found.append(cell(r, "target", column.format(r["scenario"]), runs))
     return found
 
 
 def centralized_cells(name: str, seeds: int) -> list[Cell]:
     """The best accuracy of one client that has everything; its column is its own, so that it is no rival of methods."""
     return [
-        Cell({"row": "centralized", "column": "centralized"}, "centralized_accuracy", r["value"], r["std"], r["note"],
-             tuple(runs_of(centralized, r, seeds)), line=r["line"], read=lambda run, _: run.summary["best_accuracy"])
+        cell(
+            r, "centralized", "centralized", runs_of(centralized, r, seeds),
+            read=lambda run, _: run.summary["best_accuracy"],
+        )
         for r in printed(name, "centralized_accuracy", named=False)
     ]  # fmt: skip
 
@@ -129,13 +127,13 @@ def by_training_seed(name: str) -> Cells:
         single = printed(name, "test_accuracy")
         for r in single:
             column = f"scenario {r['scenario']} seed {r['seed']}"
-            made.append(cell(r, r["method"], column, "best_accuracy", (experiment(r, int(r["seed"])),)))
+            made.append(cell(r, r["method"], column, [experiment(r, int(r["seed"]))], "best_accuracy"))
         for metric in ("mean_accuracy", "total_mean_accuracy"):
             for r in printed(name, metric):
                 same = [s for s in single if s["method"] == r["method"] and r["scenario"] in ("mean", s["scenario"])]
                 column = "mean" if r["scenario"] == "mean" else f"scenario {r['scenario']} mean"
                 runs = tuple(experiment(s, int(s["seed"])) for s in same)
-                made.append(cell(r, r["method"], column, "best_accuracy", runs))
+                made.append(cell(r, r["method"], column, runs, "best_accuracy"))
         return sorted(made, key=lambda c: c.line or 0) + targets(name, 1, "scenario {} seed 0")
 
     return by_seeds

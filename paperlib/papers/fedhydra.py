@@ -14,7 +14,7 @@ from typing import Any
 from paperlib.experiment import Experiment
 from paperlib.oneshot import REGISTRY
 from paperlib.papers.cells import Cell, best_in_round
-from paperlib.papers.grid import TITLES, Row, all_rows, cells, federation, parse, rows, runs_of
+from paperlib.papers.grid import TITLES, Row, all_rows, cell, cells, federation, parse, rows, runs_of
 from paperlib.papers.report import TableSpec
 from paperlib.papers.settings import methods, setting
 from paperlib.store import Run
@@ -160,8 +160,7 @@ def leads(seeds: int) -> list[Cell]:
         methods = ("FedHydra", *(method for method in METHODS if method != "FedHydra"))
         runs = tuple(e for method in methods for e in runs_of(experiment, {**of, "method": method}, seeds))
         where = f"{by_both(row)}, {by_round(row)}"
-        key: dict[str, object] = {"row": where, "column": "points"}
-        made.append(Cell(key, "accuracy_gap", row["value"], None, row["note"], runs, line=row["line"], joint=lead))
+        made.append(cell(row, where, "points", runs, joint=lead))
     return made
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from paperlib.papers.cells import Cell, Joint, Reading
 from paperlib.papers.fedhydra import AVERAGED, METHODS, MODELS, experiment, place
-from paperlib.papers.grid import Row, all_rows, parse, runs_of
+from paperlib.papers.grid import Row, all_rows, cell, parse, runs_of
 from paperlib.store import Run
 
 OTHERS = tuple(method for method in METHODS if method != "FedHydra")
@@ -16,10 +16,8 @@ CLOCK = place("cifar10", 0.5, "FedHydra")  # of the figure of times
 
 def _cell(row: Row, what: str, of: Sequence[Row], seeds: int, column: str = "value", **read: Any) -> Cell:
     """read: a Reading as ``read``, with its ``baseline``, or a ``joint`` one of the runs of several rows."""
-    runs = tuple(e for other in of for e in runs_of(experiment, other, seeds))
-    key: dict[str, object] = {"row": what, "column": column}
-    note, line = row["note"], row["line"]
-    return Cell(key, row["metric"], row["value"], None, note, runs, chance_fails=False, line=line, **read)
+    runs = [e for other in of for e in runs_of(experiment, other, seeds)]
+    return cell(row, what, column, runs, chance_fails=False, **read)
 
 
 def _best(run: Run, _: Run | None) -> float:

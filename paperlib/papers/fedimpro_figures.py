@@ -19,9 +19,9 @@ from paperlib.papers import fedimpro_analysis as analysis
 from paperlib.papers import fedimpro_diagrams as diagrams
 from paperlib.papers.cells import Cell
 from paperlib.papers.fedimpro import BASIC, COMPARED, FEMNIST, MODELS, experiment
-from paperlib.papers.fedimpro_tables import BY_CUT, by_cut, cell_of, cuts_of_the_cnn, rows
+from paperlib.papers.fedimpro_tables import BY_CUT, by_cut, cuts_of_the_cnn, rows
 from paperlib.papers.gathering import Runs
-from paperlib.papers.grid import TITLES, Make, Row, parse, runs_of, stacked
+from paperlib.papers.grid import TITLES, Make, Row, cell, parse, runs_of, stacked
 from paperlib.papers.report import FigureSpec
 from paperlib.papers.scales import at_scale
 from paperlib.store import Run
@@ -140,7 +140,7 @@ def stated_about_figure_2(seeds: int) -> list[Cell]:
     for r in rows("S5.2", "divergence_crossover_round"):
         runs, beside = (runs_of(experiment, {**r, "method": m}, seeds) for m in ("FedImpro", "FedAvg"))
         what = "FedImpro diverges less than FedAvg from"
-        made.append(cell_of(r, what, "round", runs, r["metric"], beside, crossover))
+        made.append(cell(r, what, "round", runs, baseline=beside, read=crossover))
     return made
 
 
@@ -220,7 +220,7 @@ def stated_about_figure_8(seeds: int) -> list[Cell]:
             "lr_ratio": (f"lr after {AFTER} rounds (%)", 100, lambda run, _: 100 * run.experiment.lr_decay**AFTER),
         }[r["metric"]]
         row, runs = {**r, "value": unit * r["value"]}, runs_of(experiment, r, seeds)
-        made.append(cell_of(row, label, column, runs, r["metric"], (), read))
+        made.append(cell(row, label, column, runs, read=read))
     return made
 
 

@@ -1,6 +1,6 @@
 """FedImpro: its tables, from printed rows to cells and descriptions. Accuracy is the best over all rounds."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from paperlib.experiment import Experiment
@@ -45,29 +45,13 @@ def accuracies(seeds: int) -> list[Cell]:
         for r in grid.rows("fedimpro", "T1", ("centralized_accuracy",), ("Centralized",)):
             if r["dataset"] == dataset:
                 runs = tuple(centralized(dataset, seed) for seed in range(seeds))
-                made.append(cell_of(r, "Centralized", f"{TITLES[dataset]} centralized", runs, "best_accuracy"))
+                made.append(grid.cell(r, "Centralized", f"{TITLES[dataset]} centralized", runs, "best_accuracy"))
         made += own
         for r in rows("T1", "test_accuracy", where=lambda r: r["scenario"] == "average"):
             if r["dataset"] == dataset:
                 runs = tuple(e for cell in own if cell.key["row"] == r["method"] for e in cell.experiments)
-                made.append(cell_of(r, r["method"], f"{TITLES[dataset]} average", runs, "best_accuracy"))
+                made.append(grid.cell(r, r["method"], f"{TITLES[dataset]} average", runs, "best_accuracy"))
     return made
-
-
-def cell_of(
-    row: Row,
-    label: str,
-    column: str,
-    runs: Iterable[Experiment],
-    metric: str,
-    baseline: Iterable[Experiment] = (),
-    read: Reading | None = None,
-) -> Cell:
-    """A printed row at a place of a table."""
-    key: dict[str, object] = {"row": label, "column": column, **parse(row["setting"])}
-    return Cell(
-        key, metric, row["value"], row["std"], row["note"], tuple(runs), tuple(baseline), line=row["line"], read=read
-    )
 
 
 def target(row: Row, of: str) -> str:
@@ -122,7 +106,7 @@ def more_baselines(seeds: int) -> list[Cell]:
         label = row["method"] + (" (no extra data)" if "extra_data" in row["setting"] else "")
         column = f"{TITLES[row['dataset']]} a={row['alpha']:g} M={row['clients']:.0f}, {row['rounds']:.0f} rounds"
         runs = runs_of(experiment, settled(row), seeds) if row["method"] == "FedImpro" else []
-        made.append(cell_of(row, label, column, runs, "best_accuracy"))
+        made.append(grid.cell(row, label, column, runs, "best_accuracy"))
     return made
 
 
@@ -182,18 +166,18 @@ def stated_in_the_text(seeds: int) -> list[Cell]:
         other = parse(r["setting"])["minus"]
         label = f"{r['method']} above {other}, {place(r)}"
         runs, beside = runs_of(experiment, r, seeds), runs_of(experiment, {**r, "method": other}, seeds)
-        made.append(cell_of(r, label, "points", runs, "accuracy_gain", beside, gain))
+        made.append(grid.cell(r, label, "points", runs, "accuracy_gain", beside, read=gain))
     for r in rows("B", "seconds"):
         label = f"computing time of {r['method']}, {place(r)}"
         runs = runs_of(experiment, {**r, "rounds": r["rounds"] or 400}, seeds)
-        made.append(cell_of(r, label, "seconds", runs, "seconds", (), lambda run, _: float(run.summary["seconds"])))
+        made.append(grid.cell(r, label, "seconds", runs, read=lambda run, _: float(run.summary["seconds"])))
     for r in rows("B", *STATED):
         label, unit, by, read = STATED[r["metric"]]
         network = {"resnet18": "ResNet-18", "resnet20": "ResNet-20"}.get(r["model"], "")
         known = read is not None and (r["metric"], r["model"]) != ("model_size_megabytes", "resnet20")
         runs = runs_of(experiment, {**BASIC, "method": by}, seeds) if known else []
         beside = runs_of(experiment, {**BASIC, "method": "FedAvg"}, seeds) if by == "FedImpro" else []
-        made.append(cell_of(r, label.format(model=network), unit, runs, r["metric"], beside, read))
+        made.append(grid.cell(r, label.format(model=network), unit, runs, baseline=beside, read=read))
     return made
 
 

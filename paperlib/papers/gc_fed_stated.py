@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from paperlib.data.datasets import DATASETS
-from paperlib.experiment import Experiment
 from paperlib.metrics.curves import differences, rounds_to_target
 from paperlib.networks import build
 from paperlib.papers.cells import Cell, Joint
@@ -21,7 +20,7 @@ from paperlib.papers.gc_fed_figures import (
     panel_title,
     with_border,
 )
-from paperlib.papers.grid import Row, all_rows, parse, runs_of
+from paperlib.papers.grid import all_rows, cell, parse, runs_of
 from paperlib.store import Run
 
 OTHERS = tuple(method for method in PLOTTED if method not in OWN)
@@ -32,11 +31,6 @@ RANGES: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
 }
 
 
-def _cell(row: Row, what: str, column: str, runs: Sequence[Experiment], joint: Joint) -> Cell:
-    key: dict[str, object] = {"row": what, "column": column}
-    return Cell(key, row["metric"], row["value"], None, row["note"], tuple(runs), line=row["line"], joint=joint)
-
-
 def fluctuation(seeds: int) -> list[Cell]:
     """Figure 4: the largest change of the raw curve from one round to the next, in points; printed: more than that."""
 
@@ -45,7 +39,9 @@ def fluctuation(seeds: int) -> list[Cell]:
         return float(np.abs(differences(run.history.test_accuracy.to_numpy())).max())
 
     column = "largest change between rounds (points; printed: a lower bound)"
-    return [_cell(r, r["method"], column, runs_of(experiment, r, seeds), largest) for r in all_rows("gc_fed", "F4")]
+    return [
+        cell(r, r["method"], column, runs_of(experiment, r, seeds), joint=largest) for r in all_rows("gc_fed", "F4")
+    ]
 
 
 def rounds(seeds: int) -> list[Cell]:
@@ -57,7 +53,7 @@ def rounds(seeds: int) -> list[Cell]:
         methods = OTHERS if r["metric"] in RANGES else (r["method"],)
         runs = experiments_of([(r, method) for method in ("FedAvg", *methods)], seeds)
         what = f"{panel_title(r['dataset'], r['model'], int(r['clients']))}, to {target:g} %"
-        made.append(_cell(r, what, column, runs, _reached(target, pick)))
+        made.append(cell(r, what, column, runs, joint=_reached(target, pick)))
     return made
 
 
@@ -95,7 +91,7 @@ def best_border(seeds: int) -> list[Cell]:
         "best_lambda_max": ("largest λ that beats λ = 1", better(max)),
         "n_parameter_tensors": ("parameter tensors of the network", tensors),
     }
-    return [_cell(r, what[r["metric"]][0], "GC-Fed", runs, what[r["metric"]][1]) for r in all_rows("gc_fed", "F9")]
+    return [cell(r, what[r["metric"]][0], "GC-Fed", runs, joint=what[r["metric"]][1]) for r in all_rows("gc_fed", "F9")]
 
 
 def best_rate(seeds: int) -> list[Cell]:
@@ -107,5 +103,5 @@ def best_rate(seeds: int) -> list[Cell]:
     made = []
     for r in all_rows("gc_fed", "F10"):
         runs = [e.replace(lr=lr) for lr in FACTORS["lr"] for e in runs_of(experiment, r, seeds)]
-        made.append(_cell(r, "best learning rate", r["method"], runs, highest))
+        made.append(cell(r, "best learning rate", r["method"], runs, joint=highest))
     return made

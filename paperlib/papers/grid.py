@@ -1,6 +1,6 @@
 """From the printed rows of a table to its cells."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -62,17 +62,29 @@ def cells(
     def by_seeds(seeds: int) -> list[Cell]:
         made = []
         for r in printed():
-            key = {"row": row(r) if row else r["method"], "column": column(r)} | parse(r.get("setting"))
             others = [] if baseline is None else runs_of(make, {**r, "method": baseline}, seeds)
-            made.append(
-                Cell(
-                    key, (read or {}).get(r["metric"], r["metric"]), r["value"], r["std"], r["note"],
-                    tuple(runs_of(make, r, seeds)), tuple(others), line=r["line"],
-                )
-            )  # fmt: skip
+            metric, label = (read or {}).get(r["metric"], r["metric"]), row(r) if row else r["method"]
+            made.append(cell(r, label, column(r), runs_of(make, r, seeds), metric, others))
         return made
 
     return by_seeds
+
+
+def cell(
+    row: Row,
+    label: str,
+    column: str,
+    runs: Iterable[Experiment],
+    metric: str | None = None,
+    baseline: Iterable[Experiment] = (),
+    **how: Any,
+) -> Cell:
+    """A printed row at the place ``label``, ``column``; metric: default that of the row. how: other fields of Cell."""
+    key: dict[str, object] = {"row": label, "column": column, **parse(row.get("setting"))}
+    return Cell(
+        key, metric or row["metric"], row["value"], row["std"], row["note"], tuple(runs), tuple(baseline),
+        line=row["line"], **how,
+    )  # fmt: skip
 
 
 def runs_of(make: Make, row: Row, seeds: int) -> list[Experiment]:

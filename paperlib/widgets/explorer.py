@@ -1,0 +1,106 @@
+"""What all explorers are made of: controls, and beside them a picture and words that follow every move."""
+
+import asyncio
+import base64
+import html
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ipywidgets as widgets
+from matplotlib.figure import Figure
+
+PAUSE = 0.02  # seconds in which moves are gathered, so that a slider that is dragged does not leave a queue behind
+# Sentences that change are read out by a screen reader; a mistake at once.
+STYLE = """<style>
+.explorer .said { line-height: 1.4; margin: .3em 0; max-width: 70em } .explorer .mistake { color: #a00000 }
+.explorer img { max-width: 100%; height: auto } .explorer table { font-size: 90% }
+.explorer .jupyter-widgets-disconnected { display: none }
+.explorer button.copy { font: inherit; padding: .2em .8em } .explorer code { white-space: pre-wrap }
+</style>"""
+
+
+@dataclass(frozen=True)
+class View:
+    """What an explorer shows: words that say what is seen, a picture of it, and more (HTML) below, such as a table."""
+
+    words: str
+    figure: Figure | None = None
+    more: str = ""
+
+
+class Explorer(widgets.VBox):
+    """Controls above a view that is drawn anew when one of them changes.
+
+    controls: in rows. draw: makes the view of the controls' present values; its ValueError is shown as a sentence, and
+    the last view stays. Without a front end (papermill, a page made of the notebook) the first view is the output.
+    """
+
+    def __init__(self, controls: Sequence[Sequence[widgets.Widget]], draw: Callable[[], View]):
+        self.draw = draw
+        self._said = widgets.HTML()
+        self._picture = widgets.HTML()
+        self._more = widgets.HTML()
+        self._waiting: asyncio.TimerHandle | None = None
+        for row in controls:
+            for control in row:
+                if isinstance(control, widgets.ValueWidget):
+                    control.observe(self._changed, "value")
+        rows = [widgets.HBox(list(row), layout={"flex_flow": "row wrap"}) for row in controls]
+        super().__init__([widgets.HTML(STYLE), *rows, self._said, self._picture, self._more])
+        self.add_class("explorer")
+        self.view = draw()
+        self._show()
+
+    def refresh(self) -> None:
+        """Draw the view of the present values."""
+        self._waiting = None
+        try:
+            self.view = self.draw()
+        except ValueError as mistake:
+            self._said.value = f'<p class="said mistake" role="alert">{html.escape(str(mistake))}</p>'
+        else:
+            self._show()
+
+    def _changed(self, _: object) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # no kernel
+            self.refresh()
+        else:
+            self._waiting = self._waiting or loop.call_later(PAUSE, self.refresh)
+
+    def _show(self) -> None:
+        view = self.view
+        self._said.value = f'<p class="said" aria-live="polite">{html.escape(view.words)}</p>'
+        self._picture.value = "" if view.figure is None else picture(view.figure, view.words)
+        self._more.value = view.more
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        """The widget; and for whoever has no front end, the words and the picture."""
+        bundle = super()._repr_mimebundle_(**options) | {"text/plain": self.view.words}
+        if self.view.figure is not None:
+            bundle["image/png"] = base64.b64encode(png(self.view.figure)).decode()
+        return bundle
+
+
+def picture(figure: Figure, words: str) -> str:
+    """A figure as HTML, with its description."""
+    encoded = base64.b64encode(png(figure)).decode()
+    return f'<img src="data:image/png;base64,{encoded}" alt="{html.escape(words, quote=True)}">'
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as PNG, as large as it is shown on a screen."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=100)
+    return stream.getvalue()
+
+
+def copyable(code: str) -> str:
+    """A line of code as HTML, with a button that copies it."""
+    copy = f"navigator.clipboard.writeText({json.dumps(code)}).then(() => this.textContent = 'Copied')"
+    button = f'<button class="copy" type="button" onclick="{html.escape(copy, quote=True)}">Copy</button>'
+    return f"<p>{button} <code>{html.escape(code)}</code></p>"
