@@ -25,9 +25,8 @@ from paperlib.federated.engines import Engine, choose
 from paperlib.federated.simulator import dataset_of, prepare, sampled_clients, simulate
 from paperlib.federated.workers import arithmetic, worker_pool
 from paperlib.parts import PARTS, Part, listening
-from paperlib.paths import runs
 from paperlib.runner import target
-from paperlib.store import Store
+from paperlib.store import Store, at
 
 T = TypeVar("T")
 
@@ -223,10 +222,13 @@ def described(words: Sequence[str]) -> Experiment:
 
 
 def _of_run(word: str) -> dict[str, Any]:
-    places = [Path(word), Path(word) / "experiment.json", runs() / word / "experiment.json"]
+    shelf = at()
+    places = [Path(word), Path(word) / "experiment.json", shelf.path / word / "experiment.json"]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
-        raise ValueError(f"{word!r} is neither field=value, nor the file or folder of a run, nor a digest in {runs()}")
+        raise ValueError(
+            f"{word!r} is neither field=value, nor the file or folder of a run, nor a digest in {shelf.place}"
+        )
     try:
         values = json.loads(path.read_text())
     except ValueError:  # not JSON, or not text

@@ -14,7 +14,7 @@ import torch
 from tqdm.auto import tqdm
 
 from paperlib import cost
-from paperlib.executors import EXECUTORS, Place, in_processes, on_ray
+from paperlib.executors import Executor, Place, Processes
 from paperlib.experiment import Experiment
 from paperlib.federated.engines import ENGINES, choose, why_not
 from paperlib.federated.simulator import Progress, Row, dataset_of, prepare, simulate, simulate_together, unfinished
@@ -22,9 +22,10 @@ from paperlib.federated.workers import arithmetic, worker_pool
 from paperlib.methods import FedAvg
 from paperlib.oneshot import OneShot
 from paperlib.oneshot import driver as one_shot
-from paperlib.paths import runs
-from paperlib.store import Run, Store, evaluated
+from paperlib.store import Run, Store, at, evaluated
 from paperlib.version import version
+
+PROCESSES = Processes()
 
 
 class NotStackable(ValueError):
@@ -43,7 +44,7 @@ def run(
 ) -> Run:
     """Play an experiment to its end, or read it from the store if it has been played.
 
-    store: folder of the runs (default: see `paperlib.paths.runs`). resume: continue an interrupted run, with the same
+    store: folder of the runs, or address, see `paperlib.store.at`. resume: continue an interrupted run, with the same
     bits as an uninterrupted one; False discards what there is. device: "cpu", "cuda" or "auto". engine: one of
     `paperlib.federated.engines.ENGINES`; where it cannot play the run, the sequential one does, with a warning. Results
     of two engines agree up to rounding. workers: clients trained side by side on the CPU (default: all cores); the
@@ -55,7 +56,7 @@ def run(
     on = target(device, engine)
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}, but must be at least 1")
-    shelf = Store(runs() if store is None else store)
+    shelf = at(store)
     if resume and (run := shelf.finished(experiment)) is not None:
         return run
     e = experiment
@@ -66,7 +67,7 @@ def run(
         if resume and (run := shelf.finished(e)) is not None:  # another process was faster
             return run
         if e.one_shot:
-            server, progress, clients = one_shot.prepare(e, data, shelf.path)
+            server, progress, clients = one_shot.prepare(e, data, shelf)
             method, chosen = server, choose(engine, clients.methods[0], on)
             playing = one_shot.simulate(server, progress, clients, pool, chosen)
         else:
@@ -101,7 +102,7 @@ def run_together(
     NotStackable where the vectorised engine cannot play them.
     """
     on = target(device, "vectorised")
-    shelf = Store(runs() if store is None else store)
+    shelf = at(store)
     e = experiments[0]
     if e.one_shot:
         raise NotStackable(f"{e} and others cannot run together: {e.method} is a one-shot method")
@@ -148,50 +149,42 @@ def run_many(
     device: str = "auto",
     progress: bool = False,
     together: int = 1,
-    executor: str = "processes",
-    address: str | None = None,
-    gpus: float = 0.0,
+    executor: Executor = PROCESSES,
 ) -> list[Run]:
     """The runs of all experiments, in order; finished ones are read from the store.
 
     jobs: experiments that are worked on side by side, sharing the cores. together: largest number of experiments that
     are played as one, see `run_together`; those that cannot be are played alone. progress: show a bar that counts
-    rounds and says about how long the rest will take. executor: where, see `paperlib.executors`: "processes" of this
-    machine or tasks on "ray". address: of a Ray cluster to join ("auto": the one this machine is in), where ``jobs`` is
-    the number of cores of a machine over those of a task; gpus: GPUs that one task on Ray takes, such as 0.25.
+    rounds and says about how long the rest will take. executor: where, `paperlib.executors.Processes` of this machine
+    or tasks on `paperlib.executors.Ray`.
     Equal experiments are run once. A run that raises stops all others, and its exception is raised; then, as after
-    Ctrl-C, every started run is resumable. Raises ValueError before any work for impossible requests.
+    Ctrl-C, every started run is resumable. Raises ValueError before any work for impossible requests, and WorkerDied
+    where a process was killed.
     """
-    if executor not in EXECUTORS:
-        raise ValueError(f"unknown executor {executor!r}; choose one of {', '.join(EXECUTORS)}")
-    if executor != "ray" and (address is not None or gpus):
-        raise ValueError(f"address is {address!r} and gpus is {gpus:g}, which only the executor 'ray' can use")
-    if gpus < 0:
-        raise ValueError(f"gpus is {gpus:g}, but must be at least 0")
     for name, value in (("jobs", jobs), ("together", together)):
         if value < 1:
             raise ValueError(f"{name} is {value}, but must be at least 1")
     if jobs > 1 and together > 1:
         raise ValueError(f"jobs is {jobs} and together is {together}, but one of the two must be 1")
-    shelf = Store(runs() if store is None else store)
+    shelf = at(store)
     unique = list(dict.fromkeys(experiments))
     missing = [e for e in unique if shelf.finished(e) is None]
     # The longest first, so that no long run is left alone at the end.
     seconds = {e: cost.seconds(e) for e in missing} if len(missing) > 1 else dict.fromkeys(missing, 1.0)
     missing.sort(key=seconds.__getitem__, reverse=True)
     with _Bar(seconds, shelf, jobs, progress) as bar:
-        if executor == "processes" and (jobs == 1 or len(missing) < 2):
+        if executor == PROCESSES and (jobs == 1 or len(missing) < 2):
             for group in _groups(missing, together):
                 if len(group) > 1:
                     with contextlib.suppress(NotStackable):
-                        run_together(group, store=shelf.path, device=device, on_round=bar.count)
+                        run_together(group, store=shelf.place, device=device, on_round=bar.count)
                 for e in group:  # those that could not
-                    run(e, store=shelf.path, device=device, on_round=bar.count)
+                    run(e, store=shelf.place, device=device, on_round=bar.count)
         elif missing:
-            place = Place(shelf.path, device, max(1, (os.cpu_count() or 1) // jobs), gpus, address)
-            for pending in (on_ray if executor == "ray" else in_processes)(missing, jobs, place):
+            place = Place(shelf.place, device, max(1, (os.cpu_count() or 1) // jobs))
+            for pending in executor.play(missing, jobs, place):
                 bar.look(pending)
-    return [run(e, store=shelf.path, device=device) for e in experiments]
+    return [run(e, store=shelf.place, device=device) for e in experiments]
 
 
 def _groups(experiments: Iterable[Experiment], size: int) -> Iterator[list[Experiment]]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from paperlib.executors import Executor
 from paperlib.experiment import Experiment
 from paperlib.papers import (
     fedacd,
@@ -31,7 +32,8 @@ from paperlib.papers.report import (
 from paperlib.papers.scales import at_scale, check_scale
 from paperlib.papers.settings import Overrides, described, hyperparameters, overriding
 from paperlib.papers.values import TITLES
-from paperlib.paths import runs as default_store
+from paperlib.runner import PROCESSES
+from paperlib.store import at
 from paperlib.tables import DescriptionTable, ResultTable
 
 TABLES: dict[str, Mapping[str, TableSpec | DescriptionSpec]] = {
@@ -77,13 +79,14 @@ def table(
     compute: bool = True,
     jobs: int = 1,
     together: int = 1,
+    executor: Executor = PROCESSES,
     store: Path | str | None = None,
     overrides: Overrides | None = None,
 ) -> ResultTable | DescriptionTable:
     """A table of a paper, our values beside the printed ones; of a description, what it describes.
 
     scale: "smoke", "small" or "paper" (see `paperlib.papers.scales`). seeds: number of seeds, 0 to seeds - 1.
-    recompute, jobs, together, store: see `paperlib.papers.gathering.collect`; compute=False never runs anything.
+    recompute, jobs, together, executor, store: see `paperlib.papers.gathering.collect`; compute=False runs nothing.
     overrides: hyperparameters of `hyperparameters(paper)` to replace, by method or for "all", such as
     ``{"FedProx": {"mu": 0.01}, "all": {"lr": 0.1}}``; the runs that this changes are made if they are not there, and
     the table says so and is saved in a folder of its own.
@@ -92,7 +95,8 @@ def table(
     spec = _find(TABLES, paper, name, "table")
     if isinstance(spec, DescriptionSpec):
         return describe(paper, name, spec, scale)
-    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, jobs=jobs, together=together)
+    how = {"jobs": jobs, "together": together, "executor": executor}
+    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, how)
     with overriding(paper, overrides):
         made = build_table(paper, name, spec, runs, scale, seeds)
     made.caption, made.path = _said(made.caption, made.path, paper, name, seeds, overrides)
@@ -109,12 +113,14 @@ def figure(
     compute: bool = True,
     jobs: int = 1,
     together: int = 1,
+    executor: Executor = PROCESSES,
     store: Path | str | None = None,
     overrides: Overrides | None = None,
 ) -> ResultFigure:
     """A figure of a paper, drawn from our runs; parameters as in `table`."""
     spec = _find(FIGURES, paper, name, "figure")
-    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, jobs=jobs, together=together)
+    how = {"jobs": jobs, "together": together, "executor": executor}
+    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, how)
     with overriding(paper, overrides):
         made = build_figure(paper, name, spec, runs, scale, seeds)
     made.caption, made.path = _said(made.caption, made.path, paper, name, seeds, overrides)
@@ -150,8 +156,7 @@ def _runs(
     compute: bool,
     recompute: bool,
     store: Path | str | None,
-    jobs: int,
-    together: int,
+    how: dict[str, Any],
 ) -> Runs:
     """The runs behind a table or figure; those that overrides describe nobody has shipped, so they are always made."""
     wanted = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
@@ -160,13 +165,12 @@ def _runs(
     if not shipped:
         found = finished(wanted, store, shipped)
         # What is made for its tensors lies apart, so that the shipped run goes on standing in the tables.
-        wanted, store = [e for e in wanted if e not in found], Path(store or default_store()) / "kept"
+        wanted, store = [e for e in wanted if e not in found], at(store).within("kept").place
     if not compute:
         return found | finished(wanted, store, shipped)
     usual = set(experiments(paper, name, scale=scale, seeds=seeds)) if overrides else set(wanted)
-    how: dict[str, Any] = {"jobs": jobs, "together": together, "store": store}
-    found |= collect([e for e in wanted if e in usual], recompute=recompute, shipped=shipped, **how)
-    return found | collect([e for e in wanted if e not in usual], recompute=True, **how)
+    found |= collect([e for e in wanted if e in usual], recompute=recompute, shipped=shipped, store=store, **how)
+    return found | collect([e for e in wanted if e not in usual], recompute=True, store=store, **how)
 
 
 def _said(text: str, path: Path, paper: str, name: str, seeds: int, overrides: Overrides | None) -> tuple[str, Path]:
