@@ -1,10 +1,11 @@
 """The command line, ``paperlib --help``."""
 
+import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,9 @@ Scale = Annotated[str, typer.Option(help="smoke, small or paper")]
 Seeds = Annotated[int, typer.Option(help="number of seeds, 0 to seeds - 1")]
 Jobs = Annotated[int, typer.Option(help="processes that work on different runs side by side")]
 Together = Annotated[int, typer.Option(help="runs of different seeds and partitions that a GPU plays as one")]
+Where = Annotated[str, typer.Option(help="processes of this machine, or tasks on ray")]
+Address = Annotated[str | None, typer.Option(help="with ray: the cluster, auto for the one this machine belongs to")]
+Gpus = Annotated[float | None, typer.Option(help="with ray: GPUs of one run, such as 0.25 for four on each")]
 
 
 @app.command("list")
@@ -95,14 +99,25 @@ def show(paper: Paper, name: Name, scale: Scale = "small", seeds: Seeds = 3) -> 
 
 @app.command()
 def run(
-    paper: Paper, name: Name, scale: Scale = "smoke", seeds: Seeds = 3, jobs: Jobs = 1, together: Together = 1
+    paper: Paper,
+    name: Name,
+    scale: Scale = "smoke",
+    seeds: Seeds = 3,
+    jobs: Jobs = 1,
+    together: Together = 1,
+    executor: Where = "processes",
+    address: Address = None,
+    gpus: Gpus = None,
 ) -> None:
-    """Run what is missing of a table or figure on this machine. Ctrl-C is safe: the same command goes on from there."""
-    from paperlib import papers
+    """Run what is missing of a table or figure here or on Ray. Ctrl-C is safe: the same command goes on from there."""
+    from paperlib import executors, papers
 
     with sentences():
+        where = executors.executor(executor, address=address, gpus=gpus)
         make = papers.figure if name in papers.figures(paper) else papers.table
-        made = make(paper, name, scale=scale, seeds=seeds, recompute=True, jobs=jobs, together=together).save()
+        made = make(
+            paper, name, scale=scale, seeds=seeds, recompute=True, jobs=jobs, together=together, executor=where
+        ).save()
         console.print(repr(made), soft_wrap=True, markup=False)
         console.print(f"written to {made.path}.*")
 
@@ -114,14 +129,47 @@ def reproduce(
     seeds: Seeds = 1,
     jobs: Jobs = CORES,
     recompute: Annotated[bool, typer.Option(help="run here what this machine has not run, even if shipped")] = False,
+    executor: Where = "processes",
+    address: Address = None,
+    gpus: Gpus = None,
 ) -> None:
     """Run the notebooks of papers at a scale, then build the scorecard and the gallery figures/index.html."""
+    from paperlib import executors
     from paperlib.reproduce import reproduce as reproduce_papers
 
     with sentences():
         started = time.perf_counter()
-        page = reproduce_papers(*(paper or []), scale=scale, seeds=seeds, jobs=jobs, recompute=recompute)
+        where = executors.executor(executor, address=address, gpus=gpus)
+        page = reproduce_papers(
+            *(paper or []), scale=scale, seeds=seeds, jobs=jobs, recompute=recompute, executor=where
+        )
         console.print(f"{page} ({time.perf_counter() - started:.0f} s)", soft_wrap=True)
+
+
+@app.command()
+def plan(
+    paper: Annotated[str, typer.Argument(help="one of the papers; without it, all")] = "",
+    scale: Scale = "paper",
+    seeds: Seeds = 3,
+    page: Annotated[
+        bool, typer.Option(help="write the sizes of all grids into docs/scale.md")
+    ] = False,
+) -> None:
+    """What the tables and figures would cost: runs, samples, operations, and hours of one core of this machine."""
+    from paperlib import plan as planning
+
+    with sentences():
+        if page:
+            console.print(f"written to {planning.write_page()}", soft_wrap=True)
+            return
+        table = planning.sizes(planning.grids(paper, scale, seeds))
+        view = Table(box=SIMPLE, title=f"Scale {scale}, {seeds} seeds", title_justify="left")
+        for column in ("", *table.columns):
+            view.add_column(str(column), justify="right" if column else "left", no_wrap=True)
+        for row in planning.shown(table).itertuples():
+            view.add_row(*row)
+        console.print(view)
+        console.print(planning.NOTE, soft_wrap=True)
 
 
 @app.command()
@@ -254,14 +302,24 @@ def methods(name: Annotated[str, typer.Argument(help="one method in full, such a
         console.print(overview.NOTE, soft_wrap=True)
 
 
-@contextmanager
+@contextlib.contextmanager
 def sentences(stopped: str = "the same command continues from here") -> Iterator[None]:
-    """Bad input is answered with its sentence and not with a traceback; Ctrl-C with what to do next."""
+    """Bad input is answered with its sentence and not with a traceback, like a full disk or a process that was killed.
+
+    Ctrl-C, or a signal to end, with what to do next.
+    """
+    from paperlib.executors import WorkerDied
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with contextlib.suppress(ValueError):  # not in the main thread, where signals do not arrive
+        signal.signal(signal.SIGTERM, end)
     try:
         yield
-    except ValueError as error:
+    except (ValueError, OSError, WorkerDied) as error:
         console.print(f"[red]{Path(sys.argv[0]).name}:[/red] {escape(str(error))}", soft_wrap=True)
-        raise typer.Exit(2) from None
+        raise typer.Exit(2 if isinstance(error, ValueError) else 1) from None
     except KeyboardInterrupt:
         console.print(f"\nstopped; {stopped}")
         raise typer.Exit(130) from None

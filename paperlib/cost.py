@@ -31,7 +31,12 @@ def seconds(experiment: Experiment) -> float:
     A training step is measured once per network and image size, on noise, and weighted by the operations that the
     method's step needs over FedAvg's. On another machine or a GPU all runs are faster or slower in about the same way.
     """
-    return passes(experiment) * step(experiment.model, experiment.width, *_images(experiment))
+    return passes(experiment) * step(experiment.model, experiment.width, *images(experiment))
+
+
+def operations(experiment: Experiment) -> float:
+    """Floating-point operations of a run, the same on every machine."""
+    return passes(experiment) * step_operations(experiment.model, experiment.width, *images(experiment))
 
 
 def passes(experiment: Experiment) -> float:
@@ -66,6 +71,18 @@ def step(model: str, width: float, shape: tuple[int, int, int], classes: int) ->
 
 
 @cache
+def step_operations(model: str, width: float, shape: tuple[int, int, int], classes: int) -> float:
+    """Floating-point operations per sample of a forward and a backward pass, as PyTorch counts them."""
+    net = networks.build(model, shape, classes, width)
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        theta = torch.empty(net.size, requires_grad=True)
+        buffers, x = torch.empty(net.buffer_size), torch.empty(2, *shape)  # BatchNorm needs two
+        loss = net(theta, x, buffers=buffers, train=True).square().sum()
+        torch.autograd.grad(loss, theta)
+    return counter.get_total_flops() / 2
+
+
+@cache
 def factor(method: str) -> float:
     """Operations of a client's visit over FedAvg's, on a small network and with the method's default options."""
     return _operations(method) / _operations("fedavg")
@@ -86,7 +103,7 @@ def _operations(method: str) -> int:
         return counter.get_total_flops() - before
 
 
-def _images(e: Experiment) -> tuple[tuple[int, int, int], int]:
+def images(e: Experiment) -> tuple[tuple[int, int, int], int]:
     """Shape of the images as the network sees them, and the number of classes."""
     if e.dataset in DATASETS:
         known = DATASETS[e.dataset]

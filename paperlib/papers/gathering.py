@@ -39,6 +39,7 @@ def collect(
 
     recompute False: finished ones, and only if there are none at all, all are run now. recompute True: everything that
     this machine has not run yet is run now, whatever was shipped. shipped False: shipped runs are left aside anyway.
+    jobs, together, executor, store: see `paperlib.run_many`.
     Runs on a data set that is missing are left out with a warning; raises ValueError, before any work, if all are.
     """
     wanted = list(dict.fromkeys(experiments))
