@@ -151,9 +151,7 @@ def plan(
     paper: Annotated[str, typer.Argument(help="one of the papers; without it, all")] = "",
     scale: Scale = "paper",
     seeds: Seeds = 3,
-    page: Annotated[
-        bool, typer.Option(help="write the sizes of all grids into docs/scale.md")
-    ] = False,
+    page: Annotated[bool, typer.Option(help="write the sizes of all grids into docs/scale.md")] = False,
 ) -> None:
     """What the tables and figures would cost: runs, samples, operations, and hours of one core of this machine."""
     from paperlib import plan as planning

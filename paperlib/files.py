@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 from torch import Tensor
@@ -48,10 +49,13 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Replace a file by tensors of any shape on any device; returns the file's SHA-256."""
+    """Replace a file by tensors of any shape on any device; returns the file's SHA-256. Raises OSError."""
     with _replacement(path) as temporary:
         # By way of NumPy, as a method's state may hold tensors that share memory. Nothing is copied on the CPU.
-        save_file({name: tensor.contiguous().cpu().numpy() for name, tensor in tensors.items()}, temporary)
+        try:
+            save_file({name: tensor.contiguous().cpu().numpy() for name, tensor in tensors.items()}, temporary)
+        except SafetensorError as error:
+            raise OSError(f"{path} cannot be written: {error}") from None
         return sha256_of(temporary)
 
 

@@ -121,6 +121,7 @@ class RemoteStore(Store):
         if name in self.claims:
             self.claims[name].check()
         there = self._there(name)
+        self.files.makedirs(f"{self.root}/{name}", exist_ok=True)
         here = {path.name for path in (self.path / name).iterdir() if path.name != "lock" and path.suffix != ".damaged"}
         order = {name: place for place, name in enumerate(REWRITTEN, 1)}
         for file in sorted(here, key=lambda file: order.get(file, 0)):
