@@ -151,16 +151,17 @@ def plan(
     paper: Annotated[str, typer.Argument(help="one of the papers; without it, all")] = "",
     scale: Scale = "paper",
     seeds: Seeds = 3,
+    jobs: Jobs = CORES,
     page: Annotated[bool, typer.Option(help="write the sizes of all grids into docs/scale.md")] = False,
 ) -> None:
-    """What the tables and figures would cost: runs, samples, operations, and hours of one core of this machine."""
+    """What the tables and figures cost before they are run: runs, samples, operations, and hours on this machine."""
     from paperlib import plan as planning
 
     with sentences():
         if page:
             console.print(f"written to {planning.write_page()}", soft_wrap=True)
             return
-        table = planning.sizes(planning.grids(paper, scale, seeds))
+        table = planning.sizes(planning.grids(paper, scale, seeds), jobs)
         view = Table(box=SIMPLE, title=f"Scale {scale}, {seeds} seeds", title_justify="left")
         for column in ("", *table.columns):
             view.add_column(str(column), justify="right" if column else "left", no_wrap=True)

@@ -117,9 +117,7 @@ def executor(name: str, **options: Any) -> Executor:
     known = [field.name for field in fields(EXECUTORS[name])]
     for option, value in given.items():
         if option not in known:
-            raise ValueError(
-                f"{option} is {value!r}, which the executor {name!r} does not know; choose the executor ray"
-            )
+            raise ValueError(f"{option} is {value!r}, which the executor {name!r} does not know; ray may")
     return EXECUTORS[name](**given)
 
 

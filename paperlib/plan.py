@@ -1,6 +1,8 @@
 """What the grids of the papers cost before anything is run: runs, samples, operations, hours."""
 
+import heapq
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -16,9 +18,19 @@ BLOCK = re.compile(r"<!-- sizes -->.*<!-- /sizes -->", re.DOTALL)
 GPU = 1e13  # operations per second that one GPU is assumed to sustain
 NOTE = (
     "A run that several tables share counts in each of them, and once in the last row. Samples are those of FedAvg's "
-    "training steps that the runs are worth. Core hours: of what is left, by a training step that was measured here on "
-    "one thread."
+    "training steps that the runs are worth. Hours: of what is left, by a training step that was measured here on one "
+    "thread; of one core, and until the last run is done with so many jobs, the longest runs first."
 )
+# A grid that no paper has: 10,000 clients, 1,000 runs.
+LARGE = [
+    Experiment(
+        dataset="emnist_byclass", model="resnet18", method=method, alpha=alpha, clients=10_000, sampled=100,
+        rounds=1_000, local_epochs=5, eval_every=10, seed=seed,
+    )
+    for method in ("fedavg", "fedprox", "scaffold", "gc_fed", "fedacd")
+    for alpha in (0.05, 0.1, 0.3, 1.0, 10.0)
+    for seed in range(40)
+]  # fmt: skip
 
 
 def grids(paper: str = "", scale: str = "paper", seeds: int = 3) -> dict[str, list[Experiment]]:
@@ -36,12 +48,15 @@ def grids(paper: str = "", scale: str = "paper", seeds: int = 3) -> dict[str, li
     return {name: list(runs) for name, runs in found.items()}
 
 
-def sizes(grids: dict[str, list[Experiment]]) -> pd.DataFrame:
+def sizes(grids: dict[str, list[Experiment]], jobs: int = 1) -> pd.DataFrame:
     """The sizes of grids, one row each.
 
     Columns: runs; left, those that are neither finished here nor shipped; samples, that they train on; operations, in
-    floating point; core_hours, of what is left, on one thread of this machine.
+    floating point; core_hours, of what is left, on one thread of this machine; hours, until all that is left is done by
+    ``jobs`` at a time. Raises ValueError for less than one.
     """
+    if jobs < 1:
+        raise ValueError(f"jobs is {jobs}, but must be at least 1")
     done = finished({e for runs in grids.values() for e in runs})
     rows = {}
     for name, runs in grids.items():
@@ -52,8 +67,17 @@ def sizes(grids: dict[str, list[Experiment]]) -> pd.DataFrame:
             "samples": sum(map(cost.passes, runs)),
             "operations": sum(map(cost.operations, runs)),
             "core_hours": sum(map(cost.seconds, left)) / 3600,
+            "hours": until_the_last(map(cost.seconds, left), jobs) / 3600,
         }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def until_the_last(seconds: Iterable[float], workers: int) -> float:
+    """When the last of these runs is done, if each worker takes the longest that is left as soon as it is free."""
+    busy_until = [0.0] * workers
+    for longest in sorted(seconds, reverse=True):
+        heapq.heapreplace(busy_until, busy_until[0] + longest)
+    return max(busy_until)
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
@@ -66,11 +90,12 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 def block() -> str:
     """The papers' grids at paper scale with three seeds as Markdown, the same on every machine."""
-    lines = ["<!-- sizes -->", "| paper | runs | samples | operations | GPU hours |", "|---|---|---|---|---|"]
-    for name, runs in grids().items():
-        operations = sum(map(cost.operations, runs))
-        samples, hours = sum(map(cost.passes, runs)), operations / GPU / 3600
-        lines.append(f"| {name} | {len(runs):,} | {samples:.1e} | {operations:.1e} | {hours:,.0f} |")
+    titles = ("grid", "runs", "samples", "operations", "GPU hours", "hours on 8 GPUs", "on 64")
+    lines = ["<!-- sizes -->", f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for name, runs in (grids() | {"10,000 clients": LARGE}).items():
+        samples, seconds = sum(map(cost.passes, runs)), [cost.operations(e) / GPU for e in runs]
+        hours = " | ".join(f"{until_the_last(seconds, gpus) / 3600:,.0f}" for gpus in (1, 8, 64))
+        lines.append(f"| {name} | {len(runs):,} | {samples:.1e} | {sum(seconds) * GPU:.1e} | {hours} |")
     return "\n".join([*lines, "<!-- /sizes -->"])
 
 

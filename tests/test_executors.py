@@ -1,9 +1,17 @@
 """The same grid on every executor gives the same bits, and bad requests are refused before any work."""
 
+import sys
+
 import pytest
 
-from paperlib import run_many
+from paperlib import executors, run_many
 from paperlib.store import Store
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """Ray gives up after half a minute when the machine is busy."""
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "300")
 
 
 def same(first, second):
@@ -11,14 +19,15 @@ def same(first, second):
     assert first.history.drop(columns="seconds").equals(second.history.drop(columns="seconds"))
 
 
-def test_ray_plays_the_grid_with_the_bits_of_one_process(tiny, tmp_path):
-    pytest.importorskip("ray")
-    grid = [tiny.replace(rounds=2, seed=seed) for seed in range(3)]
+@pytest.mark.parametrize("executor", ["processes", "ray"])
+def test_a_grid_has_the_bits_of_one_process_with_any_number_of_workers(tiny, tmp_path, executor):
+    if executor == "ray":
+        pytest.importorskip("ray")
+    grid = [tiny.replace(rounds=2, seed=seed) for seed in range(4)]
     alone = run_many(grid, store=tmp_path / "alone")
-    for jobs in (1, 2):
-        for first, second in zip(
-            alone, run_many(grid, jobs, store=tmp_path / f"ray{jobs}", executor="ray"), strict=True
-        ):
+    for jobs in (1, 2, 4):
+        played = run_many(grid, jobs, store=tmp_path / f"{jobs}", executor=executors.executor(executor))
+        for first, second in zip(alone, played, strict=True):
             same(first, second)
 
 
@@ -26,7 +35,7 @@ def test_a_run_that_raises_on_ray_arrives_with_its_own_sentence(tiny, store):
     pytest.importorskip("ray")
     impossible = tiny.replace(partition="two_classes")
     with pytest.raises(ValueError, match="it needs 5 clients, not 6"):
-        run_many([impossible, tiny.replace(rounds=5_000)], jobs=2, store=store, executor="ray")
+        run_many([impossible, tiny.replace(rounds=5_000)], jobs=2, store=store, executor=executors.Ray())
 
 
 def test_a_worker_writes_down_what_it_played(tiny, store):
@@ -39,15 +48,20 @@ def test_a_worker_writes_down_what_it_played(tiny, store):
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("name", "options", "sentence"),
     [
-        ({"executor": "slurm"}, "unknown executor 'slurm'; choose one of processes, ray"),
-        ({"address": "auto"}, "address is 'auto' and gpus is 0, which only the executor 'ray' can use"),
-        ({"gpus": 0.5}, "address is None and gpus is 0.5, which only the executor 'ray' can use"),
-        ({"executor": "ray", "gpus": -1.0}, "gpus is -1, but must be at least 0"),
+        ("slurm", {}, "unknown executor 'slurm'; choose one of processes, ray"),
+        ("processes", {"address": "auto"}, "address is 'auto', which the executor 'processes' does not know; ray may"),
+        ("processes", {"gpus": 0.5}, "gpus is 0.5, which the executor 'processes' does not know; ray may"),
+        ("ray", {"gpus": -1.0}, "gpus is -1, but must be at least 0"),
     ],
 )
-def test_impossible_executors_are_refused_before_any_work(tiny, store, options, sentence):
+def test_impossible_executors_are_refused(name, options, sentence):
     with pytest.raises(ValueError, match=sentence):
-        run_many([tiny], store=store, **options)
-    assert not store.exists()
+        executors.executor(name, **options)
+
+
+def test_an_executor_that_is_not_installed_is_refused_with_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ValueError, match=r"Ray is not installed: pip install 'paperlib\[cluster\]'"):
+        executors.executor("ray")
