@@ -201,7 +201,7 @@ class _Bar:
     """A bar that counts the rounds of all runs, says how long the rest will take, and in the end how far off it was."""
 
     def __init__(self, seconds: Mapping[Experiment, float], shelf: Store, jobs: int, shown: bool):
-        self.seconds, self.shelf = seconds, shelf
+        self.seconds, self.shelf, self.next_look = seconds, shelf, 0.0
         self.done = {e: shelf.rounds_done(e) for e in seconds}
         self.clock = cost.Clock(self._left(), jobs)
         total = sum(e.rows for e in seconds)
@@ -222,11 +222,15 @@ class _Bar:
         self.bar.update()
 
     def look(self, pending: Collection[Experiment]) -> None:
-        """Read from the store how far the runs in other processes are."""
+        """Read from the store how far the runs in other processes are, which takes at most a twentieth of the time."""
+        started = time.monotonic()
+        if pending and started < self.next_look:
+            return
         now = {e: self.shelf.rounds_done(e) if e in pending else e.rows for e in self.seconds}
         self.bar.update(sum(now.values()) - sum(self.done.values()))
         self.done = now
         self.bar.set_postfix_str(f"about {cost.spoken(self.clock.remaining(self._left()))} left")
+        self.next_look = started + 20 * (time.monotonic() - started)
 
     def _left(self) -> float:
         """Seconds, by the cost model, of all rounds that have not been played."""

@@ -14,6 +14,8 @@ from paperlib.store import Store
 
 from .conftest import same
 
+pytestmark = pytest.mark.faults
+
 FLIPS = 60
 
 

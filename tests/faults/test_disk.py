@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.faults
+
 SCRIPT = """
 import subprocess, sys, warnings
 from pathlib import Path

@@ -16,6 +16,8 @@ from paperlib.store import Store
 
 from .conftest import same
 
+pytestmark = pytest.mark.faults
+
 ONE_SHOT = {"distill_epochs": 60, "generator_steps": 2, "batch": 16, "generator_width": 0.0625}
 
 

@@ -13,6 +13,8 @@ from .test_kills import wait_until
 
 pytest.importorskip("ray")
 
+pytestmark = pytest.mark.faults
+
 
 def test_runs_of_a_node_that_leaves_go_on_on_another_with_the_same_bits(tiny, tmp_path, survived, monkeypatch):
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "300")  # the machine may be busy
