@@ -131,19 +131,24 @@ def partition(counts: Tensor, kind: str = "heatmap", ax: Axes | None = None) -> 
         ax = panels(1, 1)[1][0]
     table = counts.cpu().numpy().T  # classes x clients
     if kind == "heatmap":
-        sns.heatmap(
-            table, ax=ax, cmap="Blues", cbar_kws={"label": "samples"}, linewidths=0.3 if table.size < 300 else 0
-        )
+        sides = (np.arange(size + 1) - 0.5 for size in table.shape[::-1])  # cells around whole numbers
+        mesh = ax.pcolormesh(*sides, table, cmap="Blues", edgecolors="white", linewidth=0.3 if table.size < 300 else 0)
+        ax.figure.colorbar(mesh, ax=ax, label="samples")
     else:
         classes, clients = np.nonzero(table)
         ax.scatter(clients, classes, s=160 * table[classes, clients] / table.max(), color=COLOURS[0], alpha=0.7)
         ax.set_xlim(-0.7, table.shape[1] - 0.3)
         ax.set_ylim(-0.7, table.shape[0] - 0.3)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("client")
     ax.set_ylabel("class")
     return ax
+
+
+def title(ax: Axes, text: str) -> None:
+    """A title at a fixed height, for drawings that must be fast: the search for one takes a third of their time."""
+    ax.set_title(text, loc="left", y=1.0)
 
 
 def matrix(ax: Axes, values: pd.DataFrame, what: str) -> None:

@@ -162,6 +162,25 @@ def available(name: str, data_dir: Path | str | None = None) -> bool:
     return name in sources.FILES and sources.present(name, root)
 
 
+def training_labels(name: str, data_dir: Path | str | None = None) -> tuple[Tensor, Tensor | None]:
+    """Labels int64 [N] of the training images of a set, and their writers [N] or None: all that a partition needs.
+
+    Of a pack no image is read. The results are kept: treat the tensors as read-only. Raises ValueError like `load`.
+    """
+    return _training_labels(name, _directory(data_dir))
+
+
+@functools.cache
+def _training_labels(name: str, root: Path) -> tuple[Tensor, Tensor | None]:
+    pack = _pack(name, root)
+    if pack is not None:
+        labels, writers = packed.read_labels(pack)
+    else:
+        source = _read(name, None, root)
+        labels, writers = source.train.labels, source.writers
+    return torch.from_numpy(labels), None if writers is None else torch.from_numpy(writers)
+
+
 def describe_source(name: str, image_size: int | None = None, data_dir: Path | str | None = None) -> str:
     """`Dataset.source` of the set that `load` would deliver, without reading its images."""
     root = _directory(data_dir)

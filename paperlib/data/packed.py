@@ -117,13 +117,16 @@ def read(path: Path) -> Source:
             test = _pixels(pack, "test", len(classes))
         if train.shape != test.shape:
             raise ValueError(f"{path}: training images have shape {train.shape}, test images {test.shape}.")
-        writers = None
-        if "train_writers" in arrays.files:
-            writers = pack.array("train_writers", np.integer, (1,)).astype(np.int64)
-            count = len(train.labels)
-            if len(writers) != count or writers.min() < 0:
-                raise pack.error("train_writers", f"must be {count} numbers, none of them negative")
+        writers = pack.writers(len(train.labels))
     return Source(train, test, classes, writers)
+
+
+def read_labels(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """Labels int64 [N] of the training images packed in the file `path`, and their writers [N], without the images."""
+    with np.load(path) as arrays:
+        pack = _Pack(path, arrays)
+        labels = pack.labels("train", len(pack.array("classes", np.str_, (1,))))
+        return labels, pack.writers(len(labels))
 
 
 class _Pack:
@@ -158,6 +161,15 @@ class _Pack:
         if low < 0 or high >= classes:
             raise self.error(key, f"goes from {low} to {high}, but there are {classes} classes")
         return labels
+
+    def writers(self, count: int) -> np.ndarray | None:
+        """Who made each of so many training images, int64 [N], if the pack says so."""
+        if "train_writers" not in self.arrays.files:
+            return None
+        writers = self.array("train_writers", np.integer, (1,)).astype(np.int64)
+        if len(writers) != count or writers.min() < 0:
+            raise self.error("train_writers", f"must be {count} numbers, none of them negative")
+        return writers
 
 
 def _pixels(pack: _Pack, split: str, classes: int) -> Split:

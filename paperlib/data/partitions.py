@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 MAX_DRAWS = 20_000
 
 
+class NoDrawError(ValueError):
+    """No draw of a random partition gave every client enough samples."""
+
+
 class Partition(list[Tensor]):
     """One int64 index tensor [n_k] per client, into the training set whose labels are ``labels`` [N]."""
 
@@ -75,6 +79,7 @@ class Request:
     alpha: float
     min_samples: int
     writers: np.ndarray | None
+    draws: int = MAX_DRAWS
 
 
 @dataclass(frozen=True)
@@ -95,15 +100,16 @@ def partition(
     seed: int = 0,
     min_samples: int = 1,
     writers: Tensor | None = None,
+    draws: int = MAX_DRAWS,
 ) -> Partition:
     """Divide samples with ``labels`` [N] among ``clients``; see `PARTITIONS` for the names.
 
     alpha: Dirichlet concentration, or number of classes per client. min_samples: size of the smallest client; Dirichlet
-    draws are repeated until it is met. writers: [N], who made each sample ("natural" only). Every sample goes to
-    exactly one client, except that "natural" leaves out the writers that were not chosen.
+    draws are repeated until it is met, ``draws`` times at most. writers: [N], who made each sample ("natural" only).
+    Every sample goes to exactly one client, except that "natural" leaves out the writers that were not chosen.
 
-    Raises ValueError if the request is impossible or no draw in 20,000 meets ``min_samples``; the sentence names the
-    nearest feasible value.
+    Raises ValueError if the request is impossible, NoDrawError (a ValueError) if no draw meets ``min_samples``; the
+    sentence names the nearest feasible value.
     """
     if name not in PARTITIONS:
         raise ValueError(f"unknown partition {name!r}; choose one of {', '.join(PARTITIONS)}")
@@ -122,6 +128,7 @@ def partition(
         0.0 if alpha is None else float(alpha),
         min_samples,
         None if writers is None else writers.cpu().numpy(),
+        draws,
     )
     parts = PARTITIONS[name].draw(request, rng(seed, "partition"))
     smallest = min(len(part) for part in parts)
@@ -162,14 +169,14 @@ def _draw_dirichlet(request: Request, stream: Generator, capped: bool) -> list[n
     """
     sizes = np.bincount(request.labels, minlength=request.classes)
     best = 0
-    for _ in range(MAX_DRAWS):
+    for _ in range(request.draws):
         counts = _dirichlet_counts(sizes, request, stream, capped)
         smallest = int(counts.sum(0).min())
         best = max(best, smallest)
         if smallest >= request.min_samples:
             return _deal(request.labels, counts, stream)
-    raise ValueError(
-        f"none of {MAX_DRAWS} Dirichlet({request.alpha:g}) draws over {request.clients} clients gave each at least "
+    raise NoDrawError(
+        f"none of {request.draws} Dirichlet({request.alpha:g}) draws over {request.clients} clients gave each at least "
         f"min_samples={request.min_samples}; the best one reached {best}: ask for min_samples <= {best}, fewer "
         f"clients, or a larger alpha"
     )
@@ -177,20 +184,26 @@ def _draw_dirichlet(request: Request, stream: Generator, capped: bool) -> list[n
 
 def _dirichlet_counts(sizes: np.ndarray, request: Request, stream: Generator, capped: bool) -> np.ndarray:
     """Samples per class and client, int64 [C, clients]."""
+    shares = stream.dirichlet(np.full(request.clients, request.alpha), len(sizes))
+    if not capped:
+        return _divided(shares, sizes[:, None])
     fair = sizes.sum() / request.clients
     counts = np.zeros((len(sizes), request.clients), dtype=np.int64)
     held = np.zeros(request.clients)
-    for c, n in enumerate(sizes):
-        p = stream.dirichlet(np.full(request.clients, request.alpha))
-        if capped:
-            p = p * (held < fair)
-            if p.sum() == 0:  # every positive share fell on a full client
-                p = (held < fair).astype(float)
-            p = p / p.sum()
-        cuts = np.floor(np.cumsum(p)[:-1] * n).astype(np.int64)
-        counts[c] = np.diff(cuts, prepend=0, append=n)
+    for c, (p, n) in enumerate(zip(shares, sizes, strict=True)):
+        p = p * (held < fair)
+        if p.sum() == 0:  # every positive share fell on a full client
+            p = (held < fair).astype(float)
+        counts[c] = _divided(p / p.sum(), n)
         held += counts[c]
     return counts
+
+
+def _divided(p: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """n samples [...] cut by shares p [..., clients], rounded down at every cut, int64 [..., clients]."""
+    cuts = np.floor(np.cumsum(p, -1) * n).astype(np.int64)
+    cuts[..., -1:] = n
+    return np.diff(cuts, prepend=0)
 
 
 def _classes_per_client(request: Request, stream: Generator) -> list[np.ndarray]:

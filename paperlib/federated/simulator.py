@@ -72,14 +72,19 @@ def parts_of(experiment: Experiment, data: Dataset) -> Partition:
 
 def prepare(experiment: Experiment, data: Dataset, dtype: torch.dtype = torch.float32) -> tuple[FedAvg, Progress]:
     """The method bound to its run, and the state before round 1."""
-    e, parts = experiment, parts_of(experiment, data)
+    e = experiment
     method = build(e.method, e.method_options)
     net = networks.build(e.model, data.shape, method.outputs(data.num_classes), e.width)
     net.bfloat16 = e.precision == "bfloat16"
-    method.setup(Context(e, data, parts, net))
-    device = data.train_images.device
-    theta = net.initial(torch_rng(e.seed, "initial parameters")).to(device, dtype)
-    return method, Progress(0, theta, net.initial_buffers().to(device, dtype), method.server_init(theta))
+    return method, bind(method, Context(e, data, parts_of(e, data), net), dtype)
+
+
+def bind(method: FedAvg, context: Context, dtype: torch.dtype = torch.float32) -> Progress:
+    """Bind a method to a run whose data and network may be of any origin; returns the state before round 1."""
+    method.setup(context)
+    net, device = context.net, context.data.train_images.device
+    theta = net.initial(torch_rng(context.experiment.seed, "initial parameters")).to(device, dtype)
+    return Progress(0, theta, net.initial_buffers().to(device, dtype), method.server_init(theta))
 
 
 def sampled_clients(experiment: Experiment, round: int) -> list[int]:

@@ -27,7 +27,7 @@ def check_options(method: Any) -> None:
     A subclass may give an option another default; what is allowed stays what its base says.
     """
     kind: Any = type(method)
-    for option, metadata in _allowed(kind).items():
+    for option, metadata in allowed_of(kind).items():
         if (value := getattr(method, option)) is None:
             continue
         choices, limits = metadata["choices"], metadata["limits"]
@@ -42,7 +42,7 @@ def check_options(method: Any) -> None:
 
 
 @cache
-def _allowed(method: Any) -> dict[str, Mapping[Any, Any]]:
+def allowed_of(method: Any) -> dict[str, Mapping[Any, Any]]:
     """Option name -> what `option` says about it, for those options of a method's class that are limited."""
     allowed = {}
     for f in fields(method):

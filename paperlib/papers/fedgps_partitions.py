@@ -57,7 +57,6 @@ def heatmap(ax: plots.Axes, dataset: str, clients: int, scenario: int) -> pd.Dat
     table = counts(dataset, clients, scenario)
     plots.partition(table, "heatmap", ax)
     ax.set_title(f"scenario {scenario}")
-    ax.invert_yaxis()
     ax.grid(False)
     for axis, last in ((ax.xaxis, clients), (ax.yaxis, table.shape[1])):
         _ticks(axis, range(0, last, 1 if last <= 10 else 20))
@@ -68,4 +67,4 @@ def heatmap(ax: plots.Axes, dataset: str, clients: int, scenario: int) -> pd.Dat
 
 def _ticks(axis: plots.plt.matplotlib.axis.Axis, at: Sequence[int]) -> None:
     """Upright numbers in the middle of their cells."""
-    axis.set_ticks([i + 0.5 for i in at], [str(i) for i in at], rotation=0)
+    axis.set_ticks(list(at), [str(i) for i in at], rotation=0)

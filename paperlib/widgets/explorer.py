@@ -24,11 +24,15 @@ STYLE = """<style>
 
 @dataclass(frozen=True)
 class View:
-    """What an explorer shows: words that say what is seen, a picture of it, and more (HTML) below, such as a table."""
+    """What an explorer shows: words that say what is seen, a picture of it, and more (HTML) below, such as a table.
+
+    unfinished: there is more to show soon, and the explorer draws again as soon as it has served what came meanwhile.
+    """
 
     words: str
     figure: Figure | None = None
     more: str = ""
+    unfinished: bool = False
 
 
 class Explorer(widgets.VBox):
@@ -45,14 +49,18 @@ class Explorer(widgets.VBox):
         self._more = widgets.HTML()
         self._waiting: asyncio.TimerHandle | None = None
         for row in controls:
-            for control in row:
-                if isinstance(control, widgets.ValueWidget):
-                    control.observe(self._changed, "value")
+            self.watch(*row)
         rows = [widgets.HBox(list(row), layout={"flex_flow": "row wrap"}) for row in controls]
         super().__init__([widgets.HTML(STYLE), *rows, self._said, self._picture, self._more])
         self.add_class("explorer")
         self.view = draw()
         self._show()
+
+    def watch(self, *controls: widgets.Widget) -> None:
+        """Follow the controls among these; for those that come later than the explorer, such as a method's options."""
+        for control in controls:
+            if isinstance(control, widgets.ValueWidget):
+                control.observe(self._changed, "value")
 
     def refresh(self) -> None:
         """Draw the view of the present values."""
@@ -63,6 +71,8 @@ class Explorer(widgets.VBox):
             self._said.value = f'<p class="said mistake" role="alert">{html.escape(str(mistake))}</p>'
         else:
             self._show()
+            if self.view.unfinished:
+                self._changed(None)
 
     def _changed(self, _: object) -> None:
         try:
@@ -95,7 +105,7 @@ def picture(figure: Figure, words: str) -> str:
 def png(figure: Figure) -> bytes:
     """A figure as PNG, as large as it is shown on a screen."""
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=100)
+    figure.savefig(stream, format="png", dpi=100, pil_kwargs={"compress_level": 1})  # soon ready, if not small
     return stream.getvalue()
 
 
