@@ -9,6 +9,7 @@ from nbconvert import HTMLExporter
 from tqdm.auto import tqdm
 
 from paperlib import gallery, papers
+from paperlib.checks import truth, whole
 from paperlib.papers.gathering import collect, finished
 from paperlib.papers.scales import check_scale
 from paperlib.paths import NOTEBOOKS, figures
@@ -23,6 +24,9 @@ def reproduce(*names: str, scale: str = "smoke", seeds: int = 1, jobs: int = 1, 
     beside the figures, as .ipynb and as HTML. Raises ValueError before any work for bad input.
     """
     check_scale(scale)
+    truth("recompute", recompute)
+    for name, value in (("seeds", seeds), ("jobs", jobs)):
+        whole(name, value, 1)
     chosen = list(dict.fromkeys(names)) or list(papers.TITLES)
     wanted = []
     for paper in chosen:

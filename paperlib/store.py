@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
@@ -73,7 +74,11 @@ class Run:
     def _tensors(self) -> dict[str, Tensor]:
         if self.folder is None:
             raise ValueError(f"run {self.experiment.digest} was shipped without parameters; run it to have them")
-        return load((self.folder / "parameters.safetensors").read_bytes())
+        path = self.folder / "parameters.safetensors"
+        try:
+            return load(path.read_bytes())
+        except SafetensorError:
+            raise DamagedFile(path, ": delete the run's folder, and it is played again") from None
 
 
 class Store:
@@ -99,7 +104,12 @@ class Store:
             with contextlib.suppress(Timeout), self.lock(experiment).acquire(timeout=0):
                 if (folder / "summary.json").exists():
                     _clear(folder)
-        summary = json.loads((folder / "summary.json").read_text())
+        try:
+            summary = json.loads((folder / "summary.json").read_bytes())
+        except (ValueError, RecursionError):
+            summary = None
+        if not isinstance(summary, dict):
+            raise DamagedFile(folder / "summary.json", ": delete it, and the run is played again")
         return Run(experiment, summary, evaluated(self.rows(experiment)), folder)
 
     def rounds_done(self, experiment: Experiment) -> int:
@@ -164,7 +174,12 @@ class Store:
         progress.clients = ClientStates(folder, device)
         if not (folder / "state.json").exists():
             return self._anew(experiment)
-        state = json.loads((folder / "state.json").read_text())
+        try:
+            state = json.loads((folder / "state.json").read_bytes())
+        except (ValueError, RecursionError):
+            state = None
+        if not isinstance(state, dict):
+            return self._anew(experiment, f"{DamagedFile(folder / 'state.json')}: the run starts again")
         if state.get("format") != FORMAT:
             return self._anew(experiment, f"{folder / 'state.json'} has another format: the run starts again")
         path = folder / f"checkpoint-{state['round']}.safetensors"
