@@ -39,23 +39,24 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> None:
 
 def whole(name: str, value: Any, least: int) -> None:
     """Raise ValueError unless the value is a whole number of at least ``least``; True is no number."""
-    number = plain(value)
-    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= MOST:
-        most = f" and at most {MOST}" if isinstance(number, int) and number > MOST else ""
+    value = plain(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
+        most = f" and at most {MOST}" if isinstance(value, int) and value > MOST else ""
         raise ValueError(f"{name} is {shown(value)}, but must be a whole number of at least {least}{most}")
 
 
 def number(name: str, value: Any, above: float | None = None, at_least: float | None = None) -> None:
     """Raise ValueError unless the value is a finite number above or at least a bound; True is no number."""
     bound = f"above {above}" if above is not None else f"at least {at_least}"
-    given = plain(value)
-    good = isinstance(given, int | float) and not isinstance(given, bool) and given <= 1e300
-    if not good or (above is not None and given <= above) or (at_least is not None and given < at_least):
-        most = " and at most 1e300" if isinstance(given, int) and given > 1e300 else ""
+    value = plain(value)
+    good = isinstance(value, int | float) and not isinstance(value, bool) and value <= 1e300
+    if not good or (above is not None and value <= above) or (at_least is not None and value < at_least):
+        most = " and at most 1e300" if isinstance(value, int | float) and value > 1e300 else ""
         raise ValueError(f"{name} is {shown(value)}, but must be a number {bound}{most}")
 
 
 def truth(name: str, value: Any) -> None:
     """Raise ValueError unless the value is True or False."""
-    if not isinstance(plain(value), bool):
+    value = plain(value)
+    if not isinstance(value, bool):
         raise ValueError(f"{name} is {shown(value)}, but must be True or False")

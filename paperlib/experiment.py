@@ -103,10 +103,10 @@ class Experiment:
             one_of("augment", self.augment, AUGMENTATIONS)
             # one description for one run
             object.__setattr__(self, "augment", {"none": False, "crop_flip": True}.get(self.augment, self.augment))
-        for name, choices in (("measure", MEASURES), ("client_models", MODELS)):
+        for name, known in (("measure", list(MEASURES)), ("client_models", list(MODELS))):
             value = getattr(self, name)
             if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-                raise ValueError(f"{name} is {shown(value)}, but must be a sequence of names: {', '.join(choices)}")
+                raise ValueError(f"{name} is {shown(value)}, but must be a sequence of names: {', '.join(known)}")
             object.__setattr__(self, name, tuple(value))
         for name in self.measure:
             one_of("measure", name, MEASURES)
@@ -145,7 +145,8 @@ class Experiment:
         if self.train_size is not None and self.train_size < self.clients * max(self.min_samples, 1):
             raise ValueError(
                 f"train_size is {self.train_size}, too few for {self.clients} clients "
-                f"with at least {max(self.min_samples, 1)} samples each"
+                f"with at least {max(self.min_samples, 1)} samples each: it must be at least "
+                f"{self.clients * max(self.min_samples, 1)}"
             )
         if self.alpha is not None:
             number("alpha", self.alpha, above=0)
@@ -154,7 +155,7 @@ class Experiment:
         if self.one_shot:
             return self._check_one_shot()
         if self.client_models:
-            raise ValueError(f"client_models is for one-shot methods, and {self.method} is not one of them")
+            raise ValueError(f"client_models must be empty: {self.method} is not one of {', '.join(oneshot.REGISTRY)}")
         method = methods.build(self.method, self.method_options)
         if "surrogate_divergence" in self.measure and getattr(method, "surrogate", None) != "gaussian":
             raise ValueError("measure surrogate_divergence needs FedGPS with surrogate gaussian")
@@ -162,13 +163,20 @@ class Experiment:
     def _check_one_shot(self) -> None:
         method = oneshot.build(self.method, self.method_options)
         if self.sampled != self.clients:
-            raise ValueError(f"sampled is {self.sampled}, but in a one-shot run all {self.clients} clients take part")
+            raise ValueError(
+                f"sampled is {self.sampled}, but must be {self.clients}: all clients take part in a one-shot run"
+            )
         if self.measure:
-            raise ValueError(f"measure is {shown(self.measure)}, which a one-shot run does not know")
+            raise ValueError(
+                f"measure is {shown(self.measure)}, but must be empty: a one-shot run measures what its method does"
+            )
         for name in self.client_models:
             one_of("client model", name, MODELS)
         if self.client_models and len(self.client_models) != self.clients:
-            raise ValueError(f"client_models names {len(self.client_models)} networks for {self.clients} clients")
+            names = len(self.client_models)
+            raise ValueError(
+                f"client_models names {names} networks, but must name one for each of {self.clients} clients"
+            )
         if self.client_models and (self.rounds > 1 or method.one_architecture):
             needed = self.method if method.one_architecture else "a run of several rounds"
             raise ValueError(f"client_models must be empty: {needed} needs clients with the server's architecture")
@@ -244,9 +252,9 @@ def fields_in(text: str | bytes, place: str = "the text") -> dict[str, Any]:
     try:
         values = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{start}it is not JSON ({one_line(error)})") from None
+        raise ValueError(f"{start}it must be JSON ({one_line(error)})") from None
     if not isinstance(values, dict):
-        raise ValueError(f"{start}it is {shown(values)}, but must map fields to values, as in {{\"rounds\": 5}}")
+        raise ValueError(f'{start}it is {shown(values)}, but must map fields to values, as in {{"rounds": 5}}')
     check_fields(values, start)
     return values
 

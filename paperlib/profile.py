@@ -138,9 +138,10 @@ def _named(path: object) -> object:
 
 
 def _writable(path: Path | str) -> bool:
-    """Whether a file can have this name; isdir: a name that is too long for any file is no error."""
-    folder = isinstance(path, Path | str) and os.path.isdir(os.path.dirname(os.path.abspath(path)))
-    return folder and bool(str(path)) and not os.path.isdir(path) and len(os.path.basename(path)) < 250
+    """Whether a file in a folder that exists can have this name; os.path, to which no name is an error."""
+    if not isinstance(path, Path | str) or not 0 < len(os.path.basename(path)) < 250 or os.path.isdir(path):
+        return False
+    return os.path.isdir(os.path.dirname(path) or ".")
 
 
 class CallingThread(Executor):

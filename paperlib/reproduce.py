@@ -12,6 +12,7 @@ from paperlib import gallery, papers
 from paperlib.checks import truth, whole
 from paperlib.papers.gathering import collect, finished
 from paperlib.papers.scales import check_scale
+from paperlib.papers.values import check_paper
 from paperlib.paths import NOTEBOOKS, figures
 from paperlib.scorecard import scorecard, write_page
 
@@ -23,6 +24,8 @@ def reproduce(*names: str, scale: str = "smoke", seeds: int = 1, jobs: int = 1, 
     side, each in a process of its own. Every table and figure is saved by one notebook only. Executed notebooks lie
     beside the figures, as .ipynb and as HTML. Raises ValueError before any work for bad input.
     """
+    for paper in names:
+        check_paper(paper)
     check_scale(scale)
     truth("recompute", recompute)
     for name, value in (("seeds", seeds), ("jobs", jobs)):

@@ -58,6 +58,8 @@ def run(
     truth("resume", resume)
     if workers is not None:
         whole("workers", workers, 1)
+    if on_round is not None and not callable(on_round):
+        raise ValueError(f"on_round is {shown(on_round)}, but must be a function of a row, or None")
     shelf = _store(store)
     if resume and (run := shelf.finished(experiment)) is not None:
         return run

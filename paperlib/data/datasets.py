@@ -220,9 +220,8 @@ def _read(name: str, image_size: int | None, root: Path) -> Source:
         if not sources.present(name, root):
             _download(name, root)
         source = sources.read(name, root)
-        if source.train.shape != (info.channels, info.size, info.size):
-            expected = (info.channels, info.size, info.size)
-            raise ValueError(f"{root} holds images of shape {source.train.shape}, but {info.title} has {expected}.")
+        if source.train.shape != (shape := (info.channels, info.size, info.size)):
+            raise ValueError(f"{root} holds images of shape {source.train.shape}, but {info.title} has {shape}.")
         return source
     source = packed.read(pack)
     if info is None:

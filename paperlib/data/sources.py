@@ -136,9 +136,7 @@ def tiny_imagenet(folder: Path) -> Source:
         if name not in index:
             raise ValueError(f"{annotations}, line {number}: {shown(name)} is not a folder of {folder / 'train'}.")
         if file != Path(file).name:  # a place outside the folder of the images
-            raise ValueError(
-                f"{annotations}, line {number}: {shown(file)} must be the name of a file, without a folder."
-            )
+            raise ValueError(f"{annotations}, line {number}: {shown(file)} must be the name of a file alone.")
         test.append((folder / "val" / "images" / file, index[name]))
 
     def split(items: list[tuple[Path, int]], place: Path) -> Split:

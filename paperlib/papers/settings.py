@@ -88,6 +88,7 @@ def hyperparameters(paper: str) -> HyperparameterTable:
     Columns: method ("all": of every method), dataset ("" is any), kind, hyperparameter, value, origin, where, note; see
     this module for kind and origin. Raises ValueError for an unknown paper.
     """
+    check_paper(paper)
     shown = [
         (row.method, row.dataset, row.kind, row.name, "" if row.kind == "" else _text(row.value), row.origin, row.where,
          row.note)
@@ -206,6 +207,7 @@ def _check(row: Row) -> None:
         if value not in choices:
             raise ValueError(f"unknown {name} {shown(value)}; choose one of {', '.join(filter(None, choices))}")
     method = row.registry or "fedavg"
+    build(method)
     if row.kind == "training":
         if row.name not in TRAINING:
             raise ValueError(f"training has no hyperparameter {shown(row.name)}; there are {', '.join(TRAINING)}")
