@@ -143,10 +143,10 @@ class Experiment:
         if self.sampled > self.clients:
             raise ValueError(f"sampled is {self.sampled}, but there are only {self.clients} clients")
         if self.train_size is not None and self.train_size < self.clients * max(self.min_samples, 1):
+            least = max(self.min_samples, 1)
             raise ValueError(
                 f"train_size is {self.train_size}, too few for {self.clients} clients "
-                f"with at least {max(self.min_samples, 1)} samples each: it must be at least "
-                f"{self.clients * max(self.min_samples, 1)}"
+                f"with at least {least} samples each: it must be at least {self.clients * least}"
             )
         if self.alpha is not None:
             number("alpha", self.alpha, above=0)
