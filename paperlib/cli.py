@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from paperlib.checks import one_line
+
 CORES = os.cpu_count() or 1
 WIDE = 150  # characters per line, from which on less important columns are shown
 app = typer.Typer(help="Five federated-learning papers, reproduced.", no_args_is_help=True, add_completion=False)
@@ -37,12 +39,14 @@ def list_(
 ) -> None:
     """Papers, their tables and figures, and how many runs are done at which scale."""
     from paperlib import papers
+    from paperlib.checks import whole
     from paperlib.papers.gathering import finished
     from paperlib.papers.report import needed
     from paperlib.papers.scales import RULES, at_scale
     from paperlib.papers.values import names
 
     with sentences():
+        whole("seeds", seeds, 1)
         for chosen in [paper] if paper else papers.TITLES:
             there = [*papers.tables(chosen), *papers.figures(chosen)]
             view = Table(box=SIMPLE, title=f"{papers.TITLES[chosen]} ({chosen})", title_justify="left", expand=True)
@@ -225,12 +229,14 @@ def compare(
 ) -> None:
     """All multi-round methods in one setting: run what is missing, and write docs/comparison.md."""
     from paperlib import comparison
+    from paperlib.checks import whole
     from paperlib.papers import reference
     from paperlib.papers.gathering import finished
     from paperlib.runner import run_many
 
     with sentences():
         wanted = comparison.experiments(seeds)
+        whole("jobs", jobs, 1)
         found = finished(wanted)
         missing = [e for e in wanted if e not in found]
         found |= zip(missing, run_many(missing, jobs, progress=True), strict=True)
@@ -316,9 +322,9 @@ def sentences(stopped: str = "the same command continues from here") -> Iterator
         signal.signal(signal.SIGTERM, end)
     try:
         yield
-    except (ValueError, OSError, WorkerDied) as error:
-        console.print(f"[red]{Path(sys.argv[0]).name}:[/red] {escape(str(error))}", soft_wrap=True)
-        raise typer.Exit(2 if isinstance(error, ValueError) else 1) from None
+    except (ValueError, OSError, WorkerDied) as error:  # OSError: a folder that cannot be written, a full disk
+        console.print(f"[red]{Path(sys.argv[0]).name}:[/red] {escape(one_line(error))}", soft_wrap=True)
+        raise typer.Exit(1 if isinstance(error, WorkerDied) else 2) from None
     except KeyboardInterrupt:
         console.print(f"\nstopped; {stopped}")
         raise typer.Exit(130) from None

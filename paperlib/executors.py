@@ -18,6 +18,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
+from paperlib.checks import number, one_of, shown
 from paperlib.experiment import Experiment
 
 
@@ -75,8 +76,11 @@ class Ray:
     gpus: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.gpus >= 0:
-            raise ValueError(f"gpus is {self.gpus:g}, but must be at least 0")
+        number("gpus", self.gpus, at_least=0)
+        if not isinstance(self.address, str | None):
+            raise ValueError(
+                f"address is {shown(self.address)}, but must be that of a cluster, such as 'auto', or None"
+            )
         _ray()
 
     def play(self, experiments: Sequence[Experiment], jobs: int, place: Place) -> Iterator[set[Experiment]]:
@@ -111,13 +115,12 @@ def executor(name: str, **options: Any) -> Executor:
 
     Raises ValueError for an unknown name and for an option that the executor does not have.
     """
-    if name not in EXECUTORS:
-        raise ValueError(f"unknown executor {name!r}; choose one of {', '.join(EXECUTORS)}")
+    one_of("executor", name, EXECUTORS)
     given = {option: value for option, value in options.items() if value is not None}
     known = [field.name for field in fields(EXECUTORS[name])]
     for option, value in given.items():
         if option not in known:
-            raise ValueError(f"{option} is {value!r}, which the executor {name!r} does not know; ray may")
+            raise ValueError(f"{option} is {shown(value)}, which the executor {name!r} does not know; ray may")
     return EXECUTORS[name](**given)
 
 

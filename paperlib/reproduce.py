@@ -9,9 +9,11 @@ from nbconvert import HTMLExporter
 from tqdm.auto import tqdm
 
 from paperlib import gallery, papers
+from paperlib.checks import truth, whole
 from paperlib.executors import Executor
 from paperlib.papers.gathering import collect, finished
 from paperlib.papers.scales import check_scale
+from paperlib.papers.values import check_paper
 from paperlib.paths import NOTEBOOKS, figures
 from paperlib.runner import PROCESSES
 from paperlib.scorecard import scorecard, write_page
@@ -32,7 +34,12 @@ def reproduce(
     notebook only. Executed notebooks lie beside the figures, as .ipynb and as HTML. Raises ValueError before any work
     for bad input.
     """
+    for paper in names:
+        check_paper(paper)
     check_scale(scale)
+    truth("recompute", recompute)
+    for name, value in (("seeds", seeds), ("jobs", jobs)):
+        whole(name, value, 1)
     chosen = list(dict.fromkeys(names)) or list(papers.TITLES)
     wanted = []
     for paper in chosen:

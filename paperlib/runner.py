@@ -14,8 +14,9 @@ import torch
 from tqdm.auto import tqdm
 
 from paperlib import cost
+from paperlib.checks import one_of, shown, truth, whole
 from paperlib.executors import Executor, Place, Processes
-from paperlib.experiment import Experiment
+from paperlib.experiment import Experiment, check_experiment
 from paperlib.federated.engines import ENGINES, choose, why_not
 from paperlib.federated.simulator import Progress, Row, dataset_of, prepare, simulate, simulate_together, unfinished
 from paperlib.federated.workers import arithmetic, worker_pool
@@ -51,11 +52,15 @@ def run(
     results do not depend on it. on_round: called with every new row of the history.
 
     A run that meets a NaN or an infinity ends there: ``summary["failed"]`` says so and the history is kept.
-    Raises ValueError for impossible requests, and for a data set that is not at hand.
+    Raises ValueError, before anything is written, for impossible requests, and for a data set that is not at hand.
     """
+    check_experiment(experiment)
     on = target(device, engine)
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers is {workers}, but must be at least 1")
+    truth("resume", resume)
+    if workers is not None:
+        whole("workers", workers, 1)
+    if on_round is not None and not callable(on_round):
+        raise ValueError(f"on_round is {shown(on_round)}, but must be a function of a row, or None")
     shelf = at(store)
     if resume and (run := shelf.finished(experiment)) is not None:
         return run
@@ -63,9 +68,7 @@ def run(
     data = dataset_of(e, on)
     threads = (workers or os.cpu_count() or 1) if on == "cpu" else 1
     method: FedAvg | OneShot
-    with worker_pool(threads) as pool, arithmetic(e.precision), shelf.lock(e):
-        if resume and (run := shelf.finished(e)) is not None:  # another process was faster
-            return run
+    with worker_pool(threads) as pool, arithmetic(e.precision), contextlib.ExitStack() as held:
         if e.one_shot:
             server, progress, clients = one_shot.prepare(e, data, shelf)
             method, chosen = server, choose(engine, clients.methods[0], on)
@@ -74,6 +77,9 @@ def run(
             method, progress = prepare(e, data)
             chosen = choose(engine, method, on)
             playing = simulate(method, progress, pool, chosen)
+        held.enter_context(shelf.lock(e))  # which makes the folder: a run that is impossible leaves none
+        if resume and (run := shelf.finished(e)) is not None:  # another process was faster
+            return run
         if chosen.reason and engine != "auto":
             warnings.warn(f"{e} is played by the engine sequential, {chosen.reason}", stacklevel=2)
         if not resume:
@@ -101,6 +107,9 @@ def run_together(
     "together". Finished ones are left alone. Raises ValueError where experiments differ in more, and its subclass
     NotStackable where the vectorised engine cannot play them.
     """
+    experiments = _experiments(experiments)
+    if not experiments:
+        return
     on = target(device, "vectorised")
     shelf = at(store)
     e = experiments[0]
@@ -113,13 +122,14 @@ def run_together(
     with contextlib.ExitStack() as held:
         pool = held.enter_context(worker_pool((os.cpu_count() or 1) if on == "cpu" else 1))
         held.enter_context(arithmetic(e.precision))
-        for other in sorted(set(experiments), key=lambda other: other.digest):  # one order: no two wait for each other
-            held.enter_context(shelf.lock(other))
-        missing = [other for other in dict.fromkeys(experiments) if shelf.finished(other) is None]
-        prepared = [prepare(other, data) for other in missing]
-        for method, _ in prepared[:1]:
+        ready = {other: prepare(other, data) for other in dict.fromkeys(experiments) if shelf.finished(other) is None}
+        for method, _ in list(ready.values())[:1]:
             if reason := why_not("vectorised", method, on):
                 raise NotStackable(f"{e} and others cannot run together: {reason}")
+        for other in sorted(set(experiments), key=lambda other: other.digest):  # one order: no two wait for each other
+            held.enter_context(shelf.lock(other))
+        missing = [other for other in ready if shelf.finished(other) is None]
+        prepared = [ready[other] for other in missing]
         rows = [
             shelf.resume(other, progress, data.fingerprint)
             for other, (_, progress) in zip(missing, prepared, strict=True)
@@ -161,9 +171,13 @@ def run_many(
     Ctrl-C, every started run is resumable. Raises ValueError before any work for impossible requests, and WorkerDied
     where a process was killed.
     """
+    experiments = _experiments(experiments)
+    if not isinstance(executor, Executor):
+        raise ValueError(f"executor is {shown(executor)}, but must be one of paperlib.executors, such as Processes()")
     for name, value in (("jobs", jobs), ("together", together)):
-        if value < 1:
-            raise ValueError(f"{name} is {value}, but must be at least 1")
+        whole(name, value, 1)
+    truth("progress", progress)
+    target(device, "auto")
     if jobs > 1 and together > 1:
         raise ValueError(f"jobs is {jobs} and together is {together}, but one of the two must be 1")
     shelf = at(store)
@@ -185,6 +199,16 @@ def run_many(
             for pending in executor.play(missing, jobs, place):
                 bar.look(pending)
     return [run(e, store=shelf.place, device=device) for e in experiments]
+
+
+def _experiments(given: Any) -> list[Experiment]:
+    """Experiments as a list; raises ValueError for anything else."""
+    if isinstance(given, Experiment | str | bytes) or not isinstance(given, Iterable):
+        raise ValueError(f"experiments is {shown(given)}, but must be a list of Experiments")
+    listed = list(given)
+    for e in listed:
+        check_experiment(e)
+    return listed
 
 
 def _groups(experiments: Iterable[Experiment], size: int) -> Iterator[list[Experiment]]:
@@ -272,12 +296,10 @@ def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progres
 
 def target(device: str, engine: str) -> str:
     """What to compute on, "cpu" or "cuda"; raises ValueError for an unknown engine or device, or one not at hand."""
-    if engine not in ENGINES:
-        raise ValueError(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
+    one_of("engine", engine, ENGINES)
+    one_of("device", device, ("auto", "cpu", "cuda"))
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if device not in ("cpu", "cuda"):
-        raise ValueError(f"unknown device {device!r}; choose auto, cpu or cuda")
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device is 'cuda', but torch finds no GPU here; choose cpu or auto")
     return device

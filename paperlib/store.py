@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 from torch import Tensor
 
+from paperlib.checks import shown
 from paperlib.experiment import Experiment
 from paperlib.federated.clients import ClientFile, ClientStates
 from paperlib.federated.simulator import Progress, Row
@@ -277,7 +278,12 @@ Lock = FileLock
 
 
 def at(place: Path | str | None = None) -> Store:
-    """The store in a folder, or at an address such as s3://bucket/runs; None is the default, `paperlib.paths.runs`."""
+    """The store in a folder, or at an address such as s3://bucket/runs; None is the default, `paperlib.paths.runs`.
+
+    Raises ValueError for what is neither.
+    """
+    if not isinstance(place, Path | str | None):
+        raise ValueError(f"store is {shown(place)}, but must be a folder, an address, or None for the usual one")
     place = runs() if place is None else place
     if isinstance(place, str) and "://" in place:
         from paperlib.remote import RemoteStore

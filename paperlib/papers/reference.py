@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from paperlib.checks import one_line
 from paperlib.experiment import Experiment
 from paperlib.paths import REFERENCE
 from paperlib.store import COLUMNS, Run
@@ -44,10 +45,17 @@ def _shipped(folder: Path) -> dict[str, Run]:
 def _read(folder: Path, name: str) -> dict[str, Run]:
     if not (folder / f"{name}.json").exists():
         return {}
-    history = dict(tuple(pd.read_parquet(folder / f"{name}.parquet").groupby("digest")))
+    try:
+        history = dict(tuple(pd.read_parquet(folder / f"{name}.parquet").groupby("digest")))
+    except (ValueError, KeyError, OSError) as error:
+        raise ValueError(f"{folder / name}.parquet cannot be read ({one_line(error)})") from None
+    try:
+        entries = json.loads((folder / f"{name}.json").read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{folder / name}.json is not JSON ({one_line(error)})") from None
     shipped = {}
     fields = {f.name for f in dataclasses.fields(Experiment)}
-    for entry in json.loads((folder / f"{name}.json").read_text()):
+    for entry in entries:
         known = {key: value for key, value in entry["experiment"].items() if key in fields}
         experiment, digest = Experiment(**known), entry["summary"]["digest"]
         if experiment.digest == digest:  # a run of an older format is not the run of today's experiment
