@@ -654,7 +654,7 @@ COMMAND_LINES = st.one_of(
     few.map(lambda n: ["profile", "dataset=digits", "--rounds", n]),
     TYPED.map(lambda w: ["profile", "dataset=digits", "--engine", w]),
     TYPED.map(lambda w: ["profile", "dataset=digits", "--device", w]),
-    TYPED.map(lambda w: ["profile", "dataset=digits", "--trace", "absent/" + re.sub(r"\.\.|\x00", "", w)]),
+    TYPED.map(lambda w: ["profile", "dataset=digits", "--trace", "absent/x" + re.sub(r"\.\.|\x00", "", w)]),
     TYPED.map(lambda w: ["methods", w]),
 )
 USAGE = st.one_of(
