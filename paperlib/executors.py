@@ -120,7 +120,7 @@ def executor(name: str, **options: Any) -> Executor:
     known = [field.name for field in fields(EXECUTORS[name])]
     for option, value in given.items():
         if option not in known:
-            raise ValueError(f"{option} is {shown(value)}, which the executor {name!r} does not know; ray may")
+            raise ValueError(f"{option} is {shown(value)}, which the executor {name!r} does not know; choose ray")
     return EXECUTORS[name](**given)
 
 

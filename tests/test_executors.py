@@ -51,8 +51,12 @@ def test_a_worker_writes_down_what_it_played(tiny, store):
     ("name", "options", "sentence"),
     [
         ("slurm", {}, "unknown executor 'slurm'; choose one of processes, ray"),
-        ("processes", {"address": "auto"}, "address is 'auto', which the executor 'processes' does not know; ray may"),
-        ("processes", {"gpus": 0.5}, "gpus is 0.5, which the executor 'processes' does not know; ray may"),
+        (
+            "processes",
+            {"address": "auto"},
+            "address is 'auto', which the executor 'processes' does not know; choose ray",
+        ),
+        ("processes", {"gpus": 0.5}, "gpus is 0.5, which the executor 'processes' does not know; choose ray"),
         ("ray", {"gpus": -1.0}, "gpus is -1, but must be at least 0"),
     ],
 )
