@@ -41,7 +41,7 @@ def read_record(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_bytes())
         check = record.pop("check", None)
-    except (ValueError, AttributeError, TypeError, OSError):
+    except (ValueError, AttributeError, TypeError, RecursionError, OSError):
         raise DamagedFile(path) from None
     if check is not None and check != _check(record):
         raise DamagedFile(path)

@@ -410,13 +410,14 @@ def test_annotations_of_tiny_imagenet_name_files_of_its_folder_only(tmp_path, na
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[1]", b"[" * 10**5, pickle.dumps(Touch())])
-def test_a_damaged_summary_is_named(tiny, store, content):
-    run(tiny.replace(rounds=1), store=store)
-    path = store / tiny.replace(rounds=1).digest / "summary.json"
-    path.write_bytes(content)
-    with pytest.raises(DamagedFile, match=r"summary\.json is damaged") as error:
-        run(tiny.replace(rounds=1), store=store)
-    assert str(error.value).isprintable()
+def test_a_run_with_a_damaged_summary_starts_again(tiny, store, content):
+    e = tiny.replace(rounds=1)
+    whole = run(e, store=store)
+    (store / e.digest / "summary.json").write_bytes(content)
+    with pytest.warns(UserWarning, match=r"summary\.json is damaged: the run starts again") as said:
+        again = run(e, store=store)
+    assert str(said[0].message).isprintable()
+    assert again.summary["final_accuracy"] == whole.summary["final_accuracy"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[1]", b"null", pickle.dumps(Touch())])
