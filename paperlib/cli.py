@@ -1,10 +1,11 @@
 """The command line, ``paperlib --help``."""
 
+import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from paperlib.checks import one_line
 
 CORES = os.cpu_count() or 1
 WIDE = 150  # characters per line, from which on less important columns are shown
@@ -25,6 +28,9 @@ Scale = Annotated[str, typer.Option(help="smoke, small or paper")]
 Seeds = Annotated[int, typer.Option(help="number of seeds, 0 to seeds - 1")]
 Jobs = Annotated[int, typer.Option(help="processes that work on different runs side by side")]
 Together = Annotated[int, typer.Option(help="runs of different seeds and partitions that a GPU plays as one")]
+Where = Annotated[str, typer.Option(help="processes of this machine, or tasks on ray")]
+Address = Annotated[str | None, typer.Option(help="with ray: the cluster, auto for the one this machine belongs to")]
+Gpus = Annotated[float | None, typer.Option(help="with ray: GPUs of one run, such as 0.25 for four on each")]
 
 
 @app.command("list")
@@ -33,12 +39,14 @@ def list_(
 ) -> None:
     """Papers, their tables and figures, and how many runs are done at which scale."""
     from paperlib import papers
+    from paperlib.checks import whole
     from paperlib.papers.gathering import finished
     from paperlib.papers.report import needed
     from paperlib.papers.scales import RULES, at_scale
     from paperlib.papers.values import names
 
     with sentences():
+        whole("seeds", seeds, 1)
         for chosen in [paper] if paper else papers.TITLES:
             there = [*papers.tables(chosen), *papers.figures(chosen)]
             view = Table(box=SIMPLE, title=f"{papers.TITLES[chosen]} ({chosen})", title_justify="left", expand=True)
@@ -95,14 +103,25 @@ def show(paper: Paper, name: Name, scale: Scale = "small", seeds: Seeds = 3) -> 
 
 @app.command()
 def run(
-    paper: Paper, name: Name, scale: Scale = "smoke", seeds: Seeds = 3, jobs: Jobs = 1, together: Together = 1
+    paper: Paper,
+    name: Name,
+    scale: Scale = "smoke",
+    seeds: Seeds = 3,
+    jobs: Jobs = 1,
+    together: Together = 1,
+    executor: Where = "processes",
+    address: Address = None,
+    gpus: Gpus = None,
 ) -> None:
-    """Run what is missing of a table or figure on this machine. Ctrl-C is safe: the same command goes on from there."""
-    from paperlib import papers
+    """Run what is missing of a table or figure here or on Ray. Ctrl-C is safe: the same command goes on from there."""
+    from paperlib import executors, papers
 
     with sentences():
+        where = executors.executor(executor, address=address, gpus=gpus)
         make = papers.figure if name in papers.figures(paper) else papers.table
-        made = make(paper, name, scale=scale, seeds=seeds, recompute=True, jobs=jobs, together=together).save()
+        made = make(
+            paper, name, scale=scale, seeds=seeds, recompute=True, jobs=jobs, together=together, executor=where
+        ).save()
         console.print(repr(made), soft_wrap=True, markup=False)
         console.print(f"written to {made.path}.*")
 
@@ -114,14 +133,46 @@ def reproduce(
     seeds: Seeds = 1,
     jobs: Jobs = CORES,
     recompute: Annotated[bool, typer.Option(help="run here what this machine has not run, even if shipped")] = False,
+    executor: Where = "processes",
+    address: Address = None,
+    gpus: Gpus = None,
 ) -> None:
     """Run the notebooks of papers at a scale, then build the scorecard and the gallery figures/index.html."""
+    from paperlib import executors
     from paperlib.reproduce import reproduce as reproduce_papers
 
     with sentences():
         started = time.perf_counter()
-        page = reproduce_papers(*(paper or []), scale=scale, seeds=seeds, jobs=jobs, recompute=recompute)
+        where = executors.executor(executor, address=address, gpus=gpus)
+        page = reproduce_papers(
+            *(paper or []), scale=scale, seeds=seeds, jobs=jobs, recompute=recompute, executor=where
+        )
         console.print(f"{page} ({time.perf_counter() - started:.0f} s)", soft_wrap=True)
+
+
+@app.command()
+def plan(
+    paper: Annotated[str, typer.Argument(help="one of the papers; without it, all")] = "",
+    scale: Scale = "paper",
+    seeds: Seeds = 3,
+    jobs: Jobs = CORES,
+    page: Annotated[bool, typer.Option(help="write the sizes of all grids into docs/scale.md")] = False,
+) -> None:
+    """What the tables and figures cost before they are run: runs, samples, operations, and hours on this machine."""
+    from paperlib import plan as planning
+
+    with sentences():
+        if page:
+            console.print(f"written to {planning.write_page()}", soft_wrap=True)
+            return
+        table = planning.sizes(planning.grids(paper, scale, seeds), jobs)
+        view = Table(box=SIMPLE, title=f"Scale {scale}, {seeds} seeds", title_justify="left")
+        for column in ("", *table.columns):
+            view.add_column(str(column), justify="right" if column else "left", no_wrap=True)
+        for row in planning.shown(table).itertuples():
+            view.add_row(*row)
+        console.print(view)
+        console.print(planning.NOTE, soft_wrap=True)
 
 
 @app.command()
@@ -179,12 +230,14 @@ def compare(
 ) -> None:
     """All multi-round methods in one setting: run what is missing, and write docs/comparison.md."""
     from paperlib import comparison
+    from paperlib.checks import whole
     from paperlib.papers import reference
     from paperlib.papers.gathering import finished
     from paperlib.runner import run_many
 
     with sentences():
         wanted = comparison.experiments(seeds)
+        whole("jobs", jobs, 1)
         found = finished(wanted)
         missing = [e for e in wanted if e not in found]
         found |= zip(missing, run_many(missing, jobs, progress=True), strict=True)
@@ -262,14 +315,24 @@ def methods(name: Annotated[str, typer.Argument(help="one method in full, such a
         console.print(view)
 
 
-@contextmanager
+@contextlib.contextmanager
 def sentences(stopped: str = "the same command continues from here") -> Iterator[None]:
-    """Bad input is answered with its sentence and not with a traceback; Ctrl-C with what to do next."""
+    """Bad input is answered with its sentence and not with a traceback, like a full disk or a process that was killed.
+
+    Ctrl-C, or a signal to end, with what to do next.
+    """
+    from paperlib.executors import WorkerDied
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with contextlib.suppress(ValueError):  # not in the main thread, where signals do not arrive
+        signal.signal(signal.SIGTERM, end)
     try:
         yield
-    except ValueError as error:
-        console.print(f"[red]{Path(sys.argv[0]).name}:[/red] {escape(str(error))}", soft_wrap=True)
-        raise typer.Exit(2) from None
+    except (ValueError, OSError, WorkerDied) as error:  # OSError: a folder that cannot be written, a full disk
+        console.print(f"[red]{Path(sys.argv[0]).name}:[/red] {escape(one_line(error))}", soft_wrap=True)
+        raise typer.Exit(1 if isinstance(error, WorkerDied) else 2) from None
     except KeyboardInterrupt:
         console.print(f"\nstopped; {stopped}")
         raise typer.Exit(130) from None

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from paperlib.checks import whole
 from paperlib.experiment import Experiment
 from paperlib.methods import REGISTRY
 from paperlib.papers import fedacd, fedgps, fedimpro, gc_fed
@@ -58,7 +59,8 @@ LAST = 3  # evaluations at the end whose mean is a run's accuracy; single rounds
 
 
 def experiments(seeds: int = 3) -> list[Experiment]:
-    """All runs of the page, seed after seed."""
+    """All runs of the page, seed after seed. Raises ValueError for an impossible number of seeds."""
+    whole("seeds", seeds, 1)
     return [
         e
         for seed in range(seeds)

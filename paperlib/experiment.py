@@ -3,12 +3,13 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from paperlib import methods, oneshot
+from paperlib.checks import number, one_line, one_of, plain, shown, whole
 from paperlib.data.batches import AUGMENTATIONS
 from paperlib.data.datasets import DATASETS, available
 from paperlib.data.partitions import PARTITIONS
@@ -17,6 +18,7 @@ from paperlib.networks import MODELS
 
 # Part of every digest. It changes when the same description would no longer give the same run.
 FORMAT = 1
+WIDEST = 100  # times the paper's network; far more than fits anywhere
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Experiment:
     measure: what is recorded at every evaluation beside accuracy and loss, names of
         `paperlib.federated.measures.MEASURES`; it costs time and memory, and changes nothing else.
 
-    Raises ValueError, in one sentence, for a name that does not exist or a value that is impossible.
+    Raises ValueError, in one sentence, for a name that does not exist or a value that is impossible. NumPy's scalars
+    count as the Python numbers that they are.
     """
 
     dataset: str = "cifar10"
@@ -87,49 +90,52 @@ class Experiment:
     pixels: str = "standard"
 
     def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):
+            object.__setattr__(self, f.name, plain(getattr(self, f.name)))
         if not isinstance(self.method_options, Mapping):
-            raise ValueError(f"method_options is {self.method_options!r}, but must map option names to values")
-        object.__setattr__(self, "method_options", dict(self.method_options))
-        for name in ("dataset", "model", "partition", "last_batch", "weighting", "method", "precision", "pixels"):
-            if not isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, but must be a name")
+            raise ValueError(f"method_options is {shown(self.method_options)}, but must map option names to values")
+        options = {name: plain(value) for name, value in self.method_options.items()}
+        object.__setattr__(self, "method_options", options)
         if not isinstance(self.augment, bool | str):
-            raise ValueError(f"augment is {self.augment!r}, but must be True, False or a name")
+            choices = ", ".join(AUGMENTATIONS)
+            raise ValueError(f"augment is {shown(self.augment)}, but must be True, False or a name: one of {choices}")
         if isinstance(self.augment, str):
-            _one_of("augment", self.augment, AUGMENTATIONS)
+            one_of("augment", self.augment, AUGMENTATIONS)
             # one description for one run
             object.__setattr__(self, "augment", {"none": False, "crop_flip": True}.get(self.augment, self.augment))
-        for field_name in ("measure", "client_models"):
-            value = getattr(self, field_name)
-            if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-                raise ValueError(f"{field_name} is {value!r}, but must be a sequence of names")
-            object.__setattr__(self, field_name, tuple(value))
+        for name, known in (("measure", list(MEASURES)), ("client_models", list(MODELS))):
+            value = getattr(self, name)
+            if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+                raise ValueError(f"{name} is {shown(value)}, but must be a sequence of names: {', '.join(known)}")
+            object.__setattr__(self, name, tuple(value))
         for name in self.measure:
-            _one_of("measure", name, MEASURES)
-        if not available(self.dataset):  # a set of the user's own is known by its file
-            _one_of("dataset", self.dataset, DATASETS)
-        _one_of("model", self.model, MODELS)
-        _one_of("partition", self.partition, PARTITIONS)
-        _one_of("last_batch", self.last_batch, ("keep", "pad"))
-        _one_of("weighting", self.weighting, ("uniform", "size"))
-        _one_of("precision", self.precision, ("float32", "tf32", "bfloat16"))
-        _one_of("pixels", self.pixels, ("standard", "unit"))
-        _one_of("method", self.method, [*methods.REGISTRY, *oneshot.REGISTRY])
-        _one_of("momentum_buffer", self.momentum_buffer, ("reset", "keep"))
+            one_of("measure", name, MEASURES)
+        if not isinstance(self.dataset, str) or not available(self.dataset):  # a user's own set is known by its file
+            one_of("dataset", self.dataset, DATASETS)
+        one_of("model", self.model, MODELS)
+        one_of("partition", self.partition, PARTITIONS)
+        one_of("last_batch", self.last_batch, ("keep", "pad"))
+        one_of("weighting", self.weighting, ("uniform", "size"))
+        one_of("precision", self.precision, ("float32", "tf32", "bfloat16"))
+        one_of("pixels", self.pixels, ("standard", "unit"))
+        one_of("method", self.method, [*methods.REGISTRY, *oneshot.REGISTRY])
+        one_of("momentum_buffer", self.momentum_buffer, ("reset", "keep"))
         for name in ("clients", "sampled", "rounds", "local_epochs", "batch_size", "eval_every"):
-            _whole(name, getattr(self, name), 1)
+            whole(name, getattr(self, name), 1)
         for name in ("seed", "partition_seed", "min_samples"):
-            _whole(name, getattr(self, name), 0)
+            whole(name, getattr(self, name), 0)
         for name in ("train_size", "test_size", "image_size"):
             if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), 1)
+                whole(name, getattr(self, name), 1)
         for name in ("width", "lr", "lr_decay"):
-            _number(name, getattr(self, name), above=0)
+            number(name, getattr(self, name), above=0)
+        if self.width > WIDEST:
+            raise ValueError(f"width is {self.width}, but must be at most {WIDEST}")
         if self.clip is not None:
-            _number("clip", self.clip, above=0)
+            number("clip", self.clip, above=0)
         for name in ("momentum", "weight_decay"):
-            _number(name, getattr(self, name), at_least=0)
-        _number("sample_share", self.sample_share, above=0)
+            number(name, getattr(self, name), at_least=0)
+        number("sample_share", self.sample_share, above=0)
         if self.sample_share > 1:
             raise ValueError(f"sample_share is {self.sample_share}, but must be at most 1")
         if self.momentum >= 1:
@@ -137,18 +143,19 @@ class Experiment:
         if self.sampled > self.clients:
             raise ValueError(f"sampled is {self.sampled}, but there are only {self.clients} clients")
         if self.train_size is not None and self.train_size < self.clients * max(self.min_samples, 1):
+            least = max(self.min_samples, 1)
             raise ValueError(
                 f"train_size is {self.train_size}, too few for {self.clients} clients "
-                f"with at least {max(self.min_samples, 1)} samples each"
+                f"with at least {least} samples each: it must be at least {self.clients * least}"
             )
         if self.alpha is not None:
-            _number("alpha", self.alpha, above=0)
+            number("alpha", self.alpha, above=0)
         elif PARTITIONS[self.partition].needs_alpha:
-            raise ValueError(f"alpha is None, but the partition {self.partition} needs one")
+            raise ValueError(f"alpha is None, but the partition {self.partition} needs one: a number above 0")
         if self.one_shot:
             return self._check_one_shot()
         if self.client_models:
-            raise ValueError(f"client_models is for one-shot methods, and {self.method} is not one of them")
+            raise ValueError(f"client_models must be empty: {self.method} is not one of {', '.join(oneshot.REGISTRY)}")
         method = methods.build(self.method, self.method_options)
         if "surrogate_divergence" in self.measure and getattr(method, "surrogate", None) != "gaussian":
             raise ValueError("measure surrogate_divergence needs FedGPS with surrogate gaussian")
@@ -156,13 +163,20 @@ class Experiment:
     def _check_one_shot(self) -> None:
         method = oneshot.build(self.method, self.method_options)
         if self.sampled != self.clients:
-            raise ValueError(f"sampled is {self.sampled}, but in a one-shot run all {self.clients} clients take part")
+            raise ValueError(
+                f"sampled is {self.sampled}, but must be {self.clients}: all clients take part in a one-shot run"
+            )
         if self.measure:
-            raise ValueError(f"measure is {self.measure!r}, which a one-shot run does not know")
+            raise ValueError(
+                f"measure is {shown(self.measure)}, but must be empty: a one-shot run measures what its method does"
+            )
         for name in self.client_models:
-            _one_of("client model", name, MODELS)
+            one_of("client model", name, MODELS)
         if self.client_models and len(self.client_models) != self.clients:
-            raise ValueError(f"client_models names {len(self.client_models)} networks for {self.clients} clients")
+            names = len(self.client_models)
+            raise ValueError(
+                f"client_models names {names} networks, but must name one for each of {self.clients} clients"
+            )
         if self.client_models and (self.rounds > 1 or method.one_architecture):
             needed = self.method if method.one_architecture else "a run of several rounds"
             raise ValueError(f"client_models must be empty: {needed} needs clients with the server's architecture")
@@ -197,15 +211,17 @@ class Experiment:
         return {name: _plain(value) for name, value in values.items() if value != DEFAULTS[name]}
 
     def replace(self, **changes: Any) -> "Experiment":
-        """The same experiment with some fields changed."""
+        """The same experiment with some fields changed. Raises ValueError as `Experiment` does."""
+        check_fields(changes)
         return dataclasses.replace(self, **changes)
 
     def to_json(self) -> str:
         return json.dumps({f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}, indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> "Experiment":
-        return cls(**json.loads(text))
+    def from_json(cls, text: str | bytes) -> "Experiment":
+        """The experiment that `to_json` wrote. Raises ValueError for a text that describes none."""
+        return cls(**fields_in(text))
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -224,21 +240,30 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _one_of(field_name: str, value: Any, choices: Any) -> None:
-    if value not in choices:
-        raise ValueError(f"unknown {field_name} {value!r}; choose one of {', '.join(choices)}")
+def check_experiment(value: Any) -> None:
+    """Raise ValueError for what is not an `Experiment`."""
+    if not isinstance(value, Experiment):
+        raise ValueError(f"experiment is {shown(value)}, but must be an Experiment, such as Experiment()")
 
 
-def _whole(field_name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{field_name} is {value!r}, but must be a whole number of at least {least}")
+def fields_in(text: str | bytes, place: str = "the text") -> dict[str, Any]:
+    """Field -> value, as a JSON text states them. Raises ValueError, naming the place, for any other text."""
+    start = f"{place} does not describe an experiment: "
+    try:
+        values = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{start}it must be JSON ({one_line(error)})") from None
+    if not isinstance(values, dict):
+        raise ValueError(f'{start}it is {shown(values)}, but must map fields to values, as in {{"rounds": 5}}')
+    check_fields(values, start)
+    return values
 
 
-def _number(field_name: str, value: Any, above: float | None = None, at_least: float | None = None) -> None:
-    bound = f"above {above}" if above is not None else f"at least {at_least}"
-    good = isinstance(value, int | float) and not isinstance(value, bool) and value < float("inf")
-    if not good or (above is not None and value <= above) or (at_least is not None and value < at_least):
-        raise ValueError(f"{field_name} is {value!r}, but must be a number {bound}")
+def check_fields(names: Iterable[str], start: str = "") -> None:
+    """Raise ValueError, whose sentence begins with ``start``, for a name that is no field of an `Experiment`."""
+    for name in names:
+        if name not in DEFAULTS:
+            raise ValueError(f"{start}no field {shown(name)}; the fields are {', '.join(DEFAULTS)}")
 
 
 DEFAULTS = {f.name: {} if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(Experiment)}

@@ -20,14 +20,15 @@ import torch
 from torch.profiler import ProfilerActivity, record_function
 from torch.profiler import profile as torch_profile
 
-from paperlib.experiment import DEFAULTS, Experiment
+from paperlib import checks
+from paperlib.checks import one_line, shown
+from paperlib.experiment import DEFAULTS, Experiment, check_experiment, fields_in
 from paperlib.federated.engines import Engine, choose
 from paperlib.federated.simulator import dataset_of, prepare, sampled_clients, simulate
 from paperlib.federated.workers import arithmetic, worker_pool
 from paperlib.parts import PARTS, Part, listening
-from paperlib.paths import runs
 from paperlib.runner import target
-from paperlib.store import Store
+from paperlib.store import Store, at
 
 T = TypeVar("T")
 
@@ -91,10 +92,10 @@ def profile(
     ValueError for impossible requests, and for a model that becomes NaN or infinite on the way.
     """
     on = target(device, engine)
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise ValueError(f"rounds is {rounds!r}, but must be a whole number of at least 1")
-    if trace is not None and (Path(trace).is_dir() or not Path(trace).absolute().parent.is_dir()):
-        raise ValueError(f"trace is {str(trace)!r}, but must be a file in a folder that exists")
+    check_experiment(experiment)
+    checks.whole("rounds", rounds, 1)
+    if trace is not None and not _writable(trace):
+        raise ValueError(f"trace is {shown(_named(trace))}, but must be a file in a folder that exists")
     total = WARM_UP + rounds + (trace is not None)
     e = experiment.replace(rounds=max(experiment.rounds, total + 1))  # what only a last round does is not typical
     data = dataset_of(e, on)
@@ -129,6 +130,17 @@ def profile(
     samples = sum(int(method.context.sizes[sampled_clients(e, number)].sum()) for number in numbers) * e.local_epochs
     table = pd.DataFrame(seconds, index=pd.Index(numbers, name="round"), columns=list(PARTS))
     return Profile(experiment, on, chosen, table, whole, samples, evaluated)
+
+
+def _named(path: object) -> object:
+    return str(path) if isinstance(path, Path) else path
+
+
+def _writable(path: Path | str) -> bool:
+    """Whether a file in a folder that exists can have this name; os.path, to which no name is an error."""
+    if not isinstance(path, Path | str) or not 0 < len(os.path.basename(path)) < 250 or os.path.isdir(path):
+        return False
+    return os.path.isdir(os.path.dirname(path) or ".")
 
 
 class CallingThread(Executor):
@@ -214,30 +226,26 @@ def described(words: Sequence[str]) -> Experiment:
         if not given and position == 0:
             values = _of_run(word)
         elif not given:
-            raise ValueError(f"{word!r} is not of the form field=value; only the first word may name a run")
+            raise ValueError(f"{shown(word)} is not of the form field=value; only the first word may name a run")
         elif name not in DEFAULTS:
-            raise ValueError(f"no field {name!r} as in {word!r}; the fields are {', '.join(DEFAULTS)}")
+            raise ValueError(f"no field {shown(name)} as in {shown(word)}; the fields are {', '.join(DEFAULTS)}")
         else:
             values[name] = _value(text)
     return Experiment(**values)
 
 
 def _of_run(word: str) -> dict[str, Any]:
-    places = [Path(word), Path(word) / "experiment.json", runs() / word / "experiment.json"]
-    path = next((place for place in places if place.is_file()), None)
+    shelf = at()
+    places = [Path(word), Path(word) / "experiment.json", shelf.path / word / "experiment.json"]
+    path = next((place for place in places if os.path.isfile(place)), None)
     if path is None:
-        raise ValueError(f"{word!r} is neither field=value, nor the file or folder of a run, nor a digest in {runs()}")
-    try:
-        values = json.loads(path.read_text())
-    except ValueError:  # not JSON, or not text
-        values = None
-    if not isinstance(values, dict) or not set(values) <= set(DEFAULTS):
-        raise ValueError(f"{path} does not describe an experiment")
-    return values
+        where = f"nor the file or folder of a run, nor a digest in {shelf.place}"
+        raise ValueError(f"{shown(word)} is neither field=value, {where}")
+    return fields_in(path.read_bytes(), one_line(path))
 
 
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

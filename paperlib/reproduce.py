@@ -9,20 +9,37 @@ from nbconvert import HTMLExporter
 from tqdm.auto import tqdm
 
 from paperlib import gallery, papers
+from paperlib.checks import truth, whole
+from paperlib.executors import Executor
 from paperlib.papers.gathering import collect, finished
 from paperlib.papers.scales import check_scale
+from paperlib.papers.values import check_paper
 from paperlib.paths import NOTEBOOKS, figures
+from paperlib.runner import PROCESSES
 from paperlib.scorecard import scorecard, write_page
 
 
-def reproduce(*names: str, scale: str = "smoke", seeds: int = 1, jobs: int = 1, recompute: bool = False) -> Path:
+def reproduce(
+    *names: str,
+    scale: str = "smoke",
+    seeds: int = 1,
+    jobs: int = 1,
+    recompute: bool = False,
+    executor: Executor = PROCESSES,
+) -> Path:
     """Run every notebook of some papers (default: of all) and return the path of the gallery page.
 
-    The runs that the notebooks need are made first, ``jobs`` at a time; then so many notebooks are executed side by
-    side, each in a process of its own. Every table and figure is saved by one notebook only. Executed notebooks lie
-    beside the figures, as .ipynb and as HTML. Raises ValueError before any work for bad input.
+    The runs that the notebooks need are made first, ``jobs`` at a time, by the executor (see `paperlib.run_many`); then
+    so many notebooks are executed side by side, each in a process of its own. Every table and figure is saved by one
+    notebook only. Executed notebooks lie beside the figures, as .ipynb and as HTML. Raises ValueError before any work
+    for bad input.
     """
+    for paper in names:
+        check_paper(paper)
     check_scale(scale)
+    truth("recompute", recompute)
+    for name, value in (("seeds", seeds), ("jobs", jobs)):
+        whole(name, value, 1)
     chosen = list(dict.fromkeys(names)) or list(papers.TITLES)
     wanted = []
     for paper in chosen:
@@ -30,7 +47,7 @@ def reproduce(*names: str, scale: str = "smoke", seeds: int = 1, jobs: int = 1, 
             runs = papers.experiments(paper, name, scale=scale, seeds=seeds)
             if recompute or not finished(runs):  # what `table` and `figure` would run themselves, one after the other
                 wanted += runs
-    collect(wanted, recompute=True, jobs=jobs)
+    collect(wanted, recompute=True, jobs=jobs, executor=executor)
 
     def execute(notebook: Path) -> None:
         folder = figures() / scale / notebook.parent.name / "notebooks"

@@ -6,25 +6,27 @@ import os
 import resource
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm.auto import tqdm
 
-from paperlib.experiment import Experiment
+from paperlib import cost
+from paperlib.checks import one_of, shown, truth, whole
+from paperlib.executors import Executor, Place, Processes
+from paperlib.experiment import Experiment, check_experiment
 from paperlib.federated.engines import ENGINES, choose, why_not
 from paperlib.federated.simulator import Progress, Row, dataset_of, prepare, simulate, simulate_together, unfinished
 from paperlib.federated.workers import arithmetic, worker_pool
 from paperlib.methods import FedAvg
 from paperlib.oneshot import OneShot
 from paperlib.oneshot import driver as one_shot
-from paperlib.paths import runs
-from paperlib.store import Run, Store, evaluated
+from paperlib.store import Run, Store, at, evaluated
 from paperlib.version import version
+
+PROCESSES = Processes()
 
 
 class NotStackable(ValueError):
@@ -43,36 +45,41 @@ def run(
 ) -> Run:
     """Play an experiment to its end, or read it from the store if it has been played.
 
-    store: folder of the runs (default: see `paperlib.paths.runs`). resume: continue an interrupted run, with the same
+    store: folder of the runs, or address, see `paperlib.store.at`. resume: continue an interrupted run, with the same
     bits as an uninterrupted one; False discards what there is. device: "cpu", "cuda" or "auto". engine: one of
     `paperlib.federated.engines.ENGINES`; where it cannot play the run, the sequential one does, with a warning. Results
     of two engines agree up to rounding. workers: clients trained side by side on the CPU (default: all cores); the
     results do not depend on it. on_round: called with every new row of the history.
 
     A run that meets a NaN or an infinity ends there: ``summary["failed"]`` says so and the history is kept.
-    Raises ValueError for impossible requests, and for a data set that is not at hand.
+    Raises ValueError, before anything is written, for impossible requests, and for a data set that is not at hand.
     """
+    check_experiment(experiment)
     on = target(device, engine)
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers is {workers}, but must be at least 1")
-    shelf = Store(runs() if store is None else store)
+    truth("resume", resume)
+    if workers is not None:
+        whole("workers", workers, 1)
+    if on_round is not None and not callable(on_round):
+        raise ValueError(f"on_round is {shown(on_round)}, but must be a function of a row, or None")
+    shelf = at(store)
     if resume and (run := shelf.finished(experiment)) is not None:
         return run
     e = experiment
     data = dataset_of(e, on)
     threads = (workers or os.cpu_count() or 1) if on == "cpu" else 1
     method: FedAvg | OneShot
-    with worker_pool(threads) as pool, arithmetic(e.precision), shelf.lock(e):
-        if resume and (run := shelf.finished(e)) is not None:  # another process was faster
-            return run
+    with worker_pool(threads) as pool, arithmetic(e.precision), contextlib.ExitStack() as held:
         if e.one_shot:
-            server, progress, clients = one_shot.prepare(e, data, shelf.path)
+            server, progress, clients = one_shot.prepare(e, data, shelf)
             method, chosen = server, choose(engine, clients.methods[0], on)
             playing = one_shot.simulate(server, progress, clients, pool, chosen)
         else:
             method, progress = prepare(e, data)
             chosen = choose(engine, method, on)
             playing = simulate(method, progress, pool, chosen)
+        held.enter_context(shelf.lock(e))  # which makes the folder: a run that is impossible leaves none
+        if resume and (run := shelf.finished(e)) is not None:  # another process was faster
+            return run
         if chosen.reason and engine != "auto":
             warnings.warn(f"{e} is played by the engine sequential, {chosen.reason}", stacklevel=2)
         if not resume:
@@ -100,8 +107,11 @@ def run_together(
     "together". Finished ones are left alone. Raises ValueError where experiments differ in more, and its subclass
     NotStackable where the vectorised engine cannot play them.
     """
+    experiments = _experiments(experiments)
+    if not experiments:
+        return
     on = target(device, "vectorised")
-    shelf = Store(runs() if store is None else store)
+    shelf = at(store)
     e = experiments[0]
     if e.one_shot:
         raise NotStackable(f"{e} and others cannot run together: {e.method} is a one-shot method")
@@ -112,13 +122,14 @@ def run_together(
     with contextlib.ExitStack() as held:
         pool = held.enter_context(worker_pool((os.cpu_count() or 1) if on == "cpu" else 1))
         held.enter_context(arithmetic(e.precision))
-        for other in sorted(set(experiments), key=lambda other: other.digest):  # one order: no two wait for each other
-            held.enter_context(shelf.lock(other))
-        missing = [other for other in dict.fromkeys(experiments) if shelf.finished(other) is None]
-        prepared = [prepare(other, data) for other in missing]
-        for method, _ in prepared[:1]:
+        ready = {other: prepare(other, data) for other in dict.fromkeys(experiments) if shelf.finished(other) is None}
+        for method, _ in list(ready.values())[:1]:
             if reason := why_not("vectorised", method, on):
                 raise NotStackable(f"{e} and others cannot run together: {reason}")
+        for other in sorted(set(experiments), key=lambda other: other.digest):  # one order: no two wait for each other
+            held.enter_context(shelf.lock(other))
+        missing = [other for other in ready if shelf.finished(other) is None]
+        prepared = [ready[other] for other in missing]
         rows = [
             shelf.resume(other, progress, data.fingerprint)
             for other, (_, progress) in zip(missing, prepared, strict=True)
@@ -148,41 +159,56 @@ def run_many(
     device: str = "auto",
     progress: bool = False,
     together: int = 1,
+    executor: Executor = PROCESSES,
 ) -> list[Run]:
     """The runs of all experiments, in order; finished ones are read from the store.
 
-    jobs: processes that work on different experiments side by side, sharing the cores. together: largest number of
-    experiments that are played as one, see `run_together`; those that cannot be are played alone. progress: show a bar
-    that counts rounds. Equal experiments are run once. A run that raises stops all others, and its exception is raised;
-    then, as after Ctrl-C, every started run is resumable.
+    jobs: experiments that are worked on side by side, sharing the cores. together: largest number of experiments that
+    are played as one, see `run_together`; those that cannot be are played alone. progress: show a bar that counts
+    rounds and says about how long the rest will take. executor: where, `paperlib.executors.Processes` of this machine
+    or tasks on `paperlib.executors.Ray`.
+    Equal experiments are run once. A run that raises stops all others, and its exception is raised; then, as after
+    Ctrl-C, every started run is resumable. Raises ValueError before any work for impossible requests, and WorkerDied
+    where a process was killed.
     """
+    experiments = _experiments(experiments)
+    if not isinstance(executor, Executor):
+        raise ValueError(f"executor is {shown(executor)}, but must be one of paperlib.executors, such as Processes()")
     for name, value in (("jobs", jobs), ("together", together)):
-        if value < 1:
-            raise ValueError(f"{name} is {value}, but must be at least 1")
+        whole(name, value, 1)
+    truth("progress", progress)
+    target(device, "auto")
     if jobs > 1 and together > 1:
         raise ValueError(f"jobs is {jobs} and together is {together}, but one of the two must be 1")
-    shelf = Store(runs() if store is None else store)
+    shelf = at(store)
     unique = list(dict.fromkeys(experiments))
     missing = [e for e in unique if shelf.finished(e) is None]
-    # The largest first, so that no long run is left alone at the end.
-    missing.sort(key=_samples, reverse=True)
-    done = {e: shelf.rounds_done(e) for e in missing}
-    total = sum(e.rows for e in missing)
-    with tqdm(total=total, initial=sum(done.values()), unit="round", disable=not progress or not missing) as bar:
-        bar.set_description(f"{len(missing)} runs")
-        if jobs == 1 or len(missing) < 2:
+    # The longest first, so that no long run is left alone at the end.
+    seconds = {e: cost.seconds(e) for e in missing} if len(missing) > 1 else dict.fromkeys(missing, 1.0)
+    missing.sort(key=seconds.__getitem__, reverse=True)
+    with _Bar(seconds, shelf, jobs, progress) as bar:
+        if executor == PROCESSES and (jobs == 1 or len(missing) < 2):
             for group in _groups(missing, together):
                 if len(group) > 1:
                     with contextlib.suppress(NotStackable):
-                        run_together(group, store=shelf.path, device=device, on_round=lambda row: bar.update())
+                        run_together(group, store=shelf.place, device=device, on_round=bar.count)
                 for e in group:  # those that could not
-                    run(e, store=shelf.path, device=device, on_round=lambda row: bar.update())
-        else:
-            for pending in _side_by_side(missing, jobs, shelf, device):
-                now = {e: shelf.rounds_done(e) if e in pending else e.rows for e in missing}
-                bar.update(sum(now.values()) - sum(done.values()))
-                done = now
-    return [run(e, store=shelf.path, device=device) for e in experiments]
+                    run(e, store=shelf.place, device=device, on_round=bar.count)
+        elif missing:
+            place = Place(shelf.place, device, max(1, (os.cpu_count() or 1) // jobs))
+            for pending in executor.play(missing, jobs, place):
+                bar.look(pending)
+    return [run(e, store=shelf.place, device=device) for e in experiments]
+
+
+def _experiments(given: Any) -> list[Experiment]:
+    """Experiments as a list; raises ValueError for anything else."""
+    if isinstance(given, Experiment | str | bytes) or not isinstance(given, Iterable):
+        raise ValueError(f"experiments is {shown(given)}, but must be a list of Experiments")
+    listed = list(given)
+    for e in listed:
+        check_experiment(e)
+    return listed
 
 
 def _groups(experiments: Iterable[Experiment], size: int) -> Iterator[list[Experiment]]:
@@ -195,36 +221,44 @@ def _groups(experiments: Iterable[Experiment], size: int) -> Iterator[list[Exper
             yield group[start : start + size]
 
 
-def _samples(e: Experiment) -> float:
-    """Samples that a run trains on, up to what two runs of one data set have in common."""
-    return e.rounds * e.sampled / e.clients * e.local_epochs * (e.train_size or 50_000) * e.sample_share
+class _Bar:
+    """A bar that counts the rounds of all runs, says how long the rest will take, and in the end how far off it was."""
 
+    def __init__(self, seconds: Mapping[Experiment, float], shelf: Store, jobs: int, shown: bool):
+        self.seconds, self.shelf, self.next_look = seconds, shelf, 0.0
+        self.done = {e: shelf.rounds_done(e) for e in seconds}
+        self.clock = cost.Clock(self._left(), jobs)
+        total = sum(e.rows for e in seconds)
+        self.bar = tqdm(total=total, initial=sum(self.done.values()), unit="round", disable=not shown or not seconds)
+        self.bar.set_description(f"{len(seconds)} runs")
 
-def _side_by_side(experiments: Iterable[Experiment], jobs: int, shelf: Store, device: str) -> Iterator[set[Experiment]]:
-    """Run in processes, each with its share of the cores; yields what is left, every second or so."""
-    workers = max(1, (os.cpu_count() or 1) // jobs)
-    processes = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
-    try:
-        pending: dict[Future[None], Experiment] = {
-            processes.submit(_run_quietly, e, shelf.path, device, workers): e for e in experiments
-        }
-        while pending:
-            finished, _ = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
-            for future in finished:
-                future.result()
-                del pending[future]
-            yield set(pending.values())
-    except BaseException:  # also Ctrl-C: the runs under way need not come to their end, they are resumable
-        for process in list((processes._processes or {}).values()):
-            process.terminate()
-        raise
-    finally:
-        processes.shutdown(cancel_futures=True)
+    def __enter__(self) -> "_Bar":
+        return self
 
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.bar.set_postfix_str("")
+        if kind is None and len(self.seconds) > 1 and not self.bar.disable:
+            self.bar.write(str(self.clock))
+        self.bar.close()
 
-def _run_quietly(experiment: Experiment, store: Path, device: str, workers: int) -> None:
-    with contextlib.suppress(KeyboardInterrupt):  # the parent reports it once
-        run(experiment, store=store, device=device, workers=workers)
+    def count(self, row: Row) -> None:
+        """A round of a run in this process is over."""
+        self.bar.update()
+
+    def look(self, pending: Collection[Experiment]) -> None:
+        """Read from the store how far the runs in other processes are, which takes at most a twentieth of the time."""
+        started = time.monotonic()
+        if pending and started < self.next_look:
+            return
+        now = {e: self.shelf.rounds_done(e) if e in pending else e.rows for e in self.seconds}
+        self.bar.update(sum(now.values()) - sum(self.done.values()))
+        self.done = now
+        self.bar.set_postfix_str(f"about {cost.spoken(self.clock.remaining(self._left()))} left")
+        self.next_look = started + 20 * (time.monotonic() - started)
+
+    def _left(self) -> float:
+        """Seconds, by the cost model, of all rounds that have not been played."""
+        return sum(whole * (1 - self.done[e] / e.rows) for e, whole in self.seconds.items())
 
 
 def _finish(
@@ -262,12 +296,10 @@ def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progres
 
 def target(device: str, engine: str) -> str:
     """What to compute on, "cpu" or "cuda"; raises ValueError for an unknown engine or device, or one not at hand."""
-    if engine not in ENGINES:
-        raise ValueError(f"unknown engine {engine!r}; choose one of {', '.join(ENGINES)}")
+    one_of("engine", engine, ENGINES)
+    one_of("device", device, ("auto", "cpu", "cuda"))
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if device not in ("cpu", "cuda"):
-        raise ValueError(f"unknown device {device!r}; choose auto, cpu or cuda")
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device is 'cuda', but torch finds no GPU here; choose cpu or auto")
     return device

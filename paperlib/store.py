@@ -5,33 +5,41 @@
 with a persistent state ``client-<client>-<round>.safetensors``, of the last round that changed it; at the end
 ``parameters.safetensors`` and, last, ``summary.json``, which makes the run count as finished. Every file but the
 history appears whole or not at all. A round writes new files, then ``state.json``, and only then deletes the files that
-are no longer named: killed at any point, a run goes on from a whole state.
+are no longer named: killed at any point, a run goes on from a whole state. Both JSON files hold the SHA-256 of what
+they say and of the files beside them, so that damage is noticed: then this run, and no other, starts again.
 """
 
 import contextlib
+import hashlib
 import json
 import os
+import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
-from safetensors.torch import load
 from torch import Tensor
 
+from paperlib.checks import shown
 from paperlib.experiment import Experiment
 from paperlib.federated.clients import ClientFile, ClientStates
 from paperlib.federated.simulator import Progress, Row
-from paperlib.files import DamagedFile, read_tensors, write, write_tensors
+from paperlib.files import DamagedFile, read_record, read_tensors, sha256_of, write, write_record, write_tensors
 from paperlib.parts import part
+from paperlib.paths import runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = 2  # of state.json and what it names; 1 (without the entry) had the clients' states in the checkpoint
+# Of state.json and what it names; 2 had no checksums of the history and of itself, 1 (without the entry) had the
+# clients' states in the checkpoint.
+FORMAT = 3
+
+HISTORY, STATE, SUMMARY, PARAMETERS = "history.jsonl", "state.json", "summary.json", "parameters.safetensors"
 
 # What every history has; the quantities that the experiment asks to measure come after.
 COLUMNS = ("round", "test_accuracy", "test_loss", "seconds", "bytes_up", "bytes_down")
@@ -53,7 +61,10 @@ class Run:
 
     @property
     def parameters(self) -> Tensor:
-        """Final flat vector [P]. Raises ValueError for a run that was shipped as numbers only."""
+        """Final flat vector [P].
+
+        Raises ValueError for a run that was shipped as numbers only, and DamagedFile where the file has changed.
+        """
         return self._tensors["theta"]
 
     @property
@@ -73,50 +84,102 @@ class Run:
     def _tensors(self) -> dict[str, Tensor]:
         if self.folder is None:
             raise ValueError(f"run {self.experiment.digest} was shipped without parameters; run it to have them")
-        return load((self.folder / "parameters.safetensors").read_bytes())
+        path = self.folder / PARAMETERS
+        try:
+            return read_tensors(path, _files(read_record(self.folder / SUMMARY)).get(PARAMETERS), "cpu")
+        except DamagedFile:
+            _set_aside(self.folder)
+            raise DamagedFile(path, ": run the experiment again, it starts anew") from None
 
 
 class Store:
-    """A folder of runs. Safe for several processes: whoever works on a run holds its lock."""
+    """A folder of runs. Safe for several processes: whoever works on a run holds its lock.
+
+    No time of day is compared with another, so that machines that share the folder may have different clocks.
+    """
 
     def __init__(self, path: Path | str):
         self.path = Path(path)
 
+    @property
+    def place(self) -> Path | str:
+        """What `at` makes this store of."""
+        return self.path
+
+    def within(self, name: str) -> "Store":
+        """Another store in a folder of this one."""
+        return Store(self.path / name)
+
     def folder(self, experiment: Experiment) -> Path:
         return self.path / experiment.digest
 
-    def lock(self, experiment: Experiment) -> FileLock:
+    def lock(self, experiment: Experiment) -> "Lock":
         """Held while a run is worked on; the system releases it when its holder dies."""
         self.folder(experiment).mkdir(parents=True, exist_ok=True)
         return FileLock(self.folder(experiment) / "lock")
 
     def finished(self, experiment: Experiment) -> Run | None:
-        """The finished run, or None."""
+        """The finished run, or None; None also for one of which a file is damaged, with a warning that names it."""
         folder = self.folder(experiment)
-        if not (folder / "summary.json").exists():
+        if not (folder / SUMMARY).exists():
             return None
-        if (folder / "state.json").exists():  # whoever finished the run is deleting it, or was killed before the end
-            with contextlib.suppress(Timeout), self.lock(experiment).acquire(timeout=0):
-                if (folder / "summary.json").exists():
+        if (folder / STATE).exists():  # whoever finished the run is deleting it, or was killed before the end
+            with contextlib.suppress(Timeout), FileLock(folder / "lock").acquire(timeout=0):
+                if (folder / SUMMARY).exists():
                     _clear(folder)
-        summary = json.loads((folder / "summary.json").read_text())
-        return Run(experiment, summary, evaluated(self.rows(experiment)), folder)
+        try:
+            summary = read_record(folder / SUMMARY)
+            files = _files(summary)
+            rows = self._rows(experiment, files.get(HISTORY))
+            if not (folder / PARAMETERS).exists():  # what is in it is checked when it is read
+                raise DamagedFile(folder / PARAMETERS)
+        except DamagedFile as damage:
+            _set_aside(folder)
+            warnings.warn(f"{damage}: the run starts again", stacklevel=2)
+            return None
+        return Run(experiment, summary, evaluated(rows), folder)
 
     def rounds_done(self, experiment: Experiment) -> int:
         """Rounds a finished or interrupted run has behind it."""
-        path = self.folder(experiment) / "history.jsonl"
+        path = self.folder(experiment) / HISTORY
         return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    @contextlib.contextmanager
+    def shared(self, name: str) -> Iterator[Path]:
+        """A folder in the store that several runs use, by one process at a time."""
+        folder = self.path / name
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "lock"):
+            yield folder
+
+    def has(self, name: str) -> bool:
+        """Whether a shared folder is there."""
+        return (self.path / name).exists()
+
+    def drop(self, name: str) -> None:
+        """Delete a shared folder, if it is there."""
+        shutil.rmtree(self.path / name, ignore_errors=True)
 
     def rows(self, experiment: Experiment) -> list[Row]:
         """The run's history so far, one row per round, up to the first line that is damaged or half-written."""
         return lines(self.folder(experiment))
+
+    def _rows(self, experiment: Experiment, sha256: str | None, count: int | None = None) -> list[Row]:
+        """The first rows (default: all); raises DamagedFile unless they have that SHA-256 and are so many.
+
+        sha256: None where an older version wrote none.
+        """
+        rows = self.rows(experiment)[:count]
+        if (count is not None and len(rows) < count) or sha256 not in (None, _sha256(rows)):
+            raise DamagedFile(self.folder(experiment) / HISTORY)
+        return rows
 
     # -- written by the run that holds the lock
 
     def begin(self, experiment: Experiment) -> None:
         """Start a run anew."""
         folder = self.folder(experiment)
-        (folder / "summary.json").unlink(missing_ok=True)  # first: with it the rest would count as a finished run
+        (folder / SUMMARY).unlink(missing_ok=True)  # first: with it the rest would count as a finished run
         for path in folder.iterdir():
             if path.name != "lock":
                 path.unlink()
@@ -126,8 +189,8 @@ class Store:
     def save_round(self, experiment: Experiment, row: Row, progress: Progress, fingerprint: str) -> None:
         """Append a row of history, save what the round has changed, then replace ``state.json``."""
         folder = self.folder(experiment)
-        with open(folder / "history.jsonl", "a") as history:
-            history.write(json.dumps(row) + "\n")
+        with open(folder / HISTORY, "a") as history:
+            history.write(_line(row))
             history.flush()
             os.fsync(history.fileno())
         clients = progress.clients
@@ -139,10 +202,11 @@ class Store:
             "format": FORMAT,
             "round": progress.round,
             "sha256": write_tensors(checkpoint, tensors),
+            "history": sha256_of(folder / HISTORY),
             "data": fingerprint,
             "clients": {client: file._asdict() for client, file in clients.files.items()},
         }
-        write(folder / "state.json", json.dumps(state).encode())
+        write_record(folder / STATE, state)
         named = {checkpoint, *map(clients.path, clients.files)}
         for path in _saved(folder):
             if path not in named:
@@ -157,20 +221,19 @@ class Store:
         """
         folder, device = self.folder(experiment), progress.theta.device
         progress.clients = ClientStates(folder, device)
-        if not (folder / "state.json").exists():
+        if not (folder / STATE).exists():
             return self._anew(experiment)
-        state = json.loads((folder / "state.json").read_text())
-        if state.get("format") != FORMAT:
-            return self._anew(experiment, f"{folder / 'state.json'} has another format: the run starts again")
-        path = folder / f"checkpoint-{state['round']}.safetensors"
-        if state["data"] != fingerprint:
-            return self._anew(experiment, f"{path} was made with other images of {experiment.dataset}: it starts again")
-        rows = self.rows(experiment)[: state["round"]]
-        files = {int(client): ClientFile(**file) for client, file in state["clients"].items()}
-        clients = ClientStates(folder, device, files)
         try:
-            if len(rows) < state["round"]:
-                raise DamagedFile(folder / "history.jsonl")
+            state = read_record(folder / STATE)
+            if state.get("format") != FORMAT:
+                return self._anew(experiment, f"{folder / STATE} has another format: the run starts again")
+            path = folder / f"checkpoint-{state['round']}.safetensors"
+            if state["data"] != fingerprint:
+                other = f"{path} was made with other images of {experiment.dataset}: the run starts again"
+                return self._anew(experiment, other)
+            rows = self._rows(experiment, state["history"], state["round"])
+            files = {int(client): ClientFile(**file) for client, file in state["clients"].items()}
+            clients = ClientStates(folder, device, files)
             tensors = read_tensors(path, state["sha256"], device)
             clients.check()
         except DamagedFile as damage:
@@ -178,7 +241,7 @@ class Store:
         progress.round, progress.clients = state["round"], clients
         progress.theta, progress.buffers = tensors.pop("theta"), tensors.pop("buffers")
         progress.server = {name.removeprefix("server/"): value for name, value in tensors.items()}
-        write(folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+        write(folder / HISTORY, "".join(map(_line, rows)).encode())
         return rows
 
     def finish(
@@ -191,8 +254,9 @@ class Store:
     ) -> Run:
         """Write the final model, with what else is kept, and then the summary; delete the saved state."""
         folder = self.folder(experiment)
-        write_tensors(folder / "parameters.safetensors", {**(kept or {}), "theta": theta, "buffers": buffers})
-        write(folder / "summary.json", json.dumps(summary, indent=1).encode())
+        parameters = write_tensors(folder / PARAMETERS, {**(kept or {}), "theta": theta, "buffers": buffers})
+        files = {PARAMETERS: parameters, HISTORY: sha256_of(folder / HISTORY)}
+        write_record(folder / SUMMARY, {**summary, "files": files})
         _clear(folder)
         run = self.finished(experiment)
         assert run is not None
@@ -207,12 +271,30 @@ class Store:
 
 def lines(folder: Path) -> list[Row]:
     """The history in a run's folder, one row per round, up to the first line that is damaged or half-written."""
-    path = folder / "history.jsonl"
+    path = folder / HISTORY
     rows: list[Row] = []
     with contextlib.suppress(ValueError):  # not JSON, or not text
         for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
             rows.append(json.loads(line))
     return rows
+
+
+Lock = FileLock
+
+
+def at(place: Path | str | None = None) -> Store:
+    """The store in a folder, or at an address such as s3://bucket/runs; None is the default, `paperlib.paths.runs`.
+
+    Raises ValueError for what is neither.
+    """
+    if not isinstance(place, Path | str | None):
+        raise ValueError(f"store is {shown(place)}, but must be a folder, an address, or None for the usual one")
+    place = runs() if place is None else place
+    if isinstance(place, str) and "://" in place:
+        from paperlib.remote import RemoteStore
+
+        return RemoteStore(place)
+    return Store(place)
 
 
 def evaluated(rows: list[Row]) -> "pd.DataFrame":
@@ -234,5 +316,24 @@ def _saved(folder: Path) -> list[Path]:
 
 def _clear(folder: Path) -> None:
     """Delete the saved state of a finished run; state.json goes last, as it says that there may be more."""
-    for path in [*_saved(folder), folder / "state.json"]:
+    for path in [*_saved(folder), folder / STATE]:
         path.unlink(missing_ok=True)
+
+
+def _files(summary: dict[str, Any]) -> dict[str, str]:
+    """Taken out of a summary: SHA-256 of the files of a run, none where an older version wrote it."""
+    return summary.pop("files", {})
+
+
+def _set_aside(folder: Path) -> None:
+    """Let a damaged run no longer count as finished."""
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(folder / SUMMARY, folder / f"{SUMMARY}.damaged")
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row) + "\n"
+
+
+def _sha256(rows: list[Row]) -> str:
+    return hashlib.sha256("".join(map(_line, rows)).encode()).hexdigest()

@@ -37,6 +37,14 @@ def forkserver() -> multiprocessing.context.ForkServerContext:
     return context
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many bad inputs were refused, which `test_bad_input` counts and reports, from wherever it ran."""
+    for report in terminalreporter.stats.get("passed", []):
+        for name, count in report.user_properties:
+            if name == "bad inputs refused":
+                terminalreporter.write_line(f"{name}: {count} distinct")
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "store"

@@ -218,7 +218,8 @@ def test_run_interrupted_in_the_old_format_starts_again_with_a_warning(tiny, sto
         path = folder / f"client-{client}-{file['round']}.safetensors"
         tensors |= {f"client/{client}/{name}": value for name, value in load_file(path).items()}
         path.unlink()
-    del state["format"]
+    for entry in ("format", "check", "history"):
+        del state[entry]
     save_file(tensors, folder / "checkpoint-3.safetensors")
     state["sha256"] = hashlib.sha256((folder / "checkpoint-3.safetensors").read_bytes()).hexdigest()
     (folder / "state.json").write_text(json.dumps(state))

@@ -12,11 +12,13 @@ import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from paperlib.checks import MOST, one_line, plain, shown
 from paperlib.data import packed, sources
 from paperlib.data.packed import Source, Split
 from paperlib.paths import ROOT
@@ -148,10 +150,15 @@ def load(
     ValueError: unknown name, more images asked for than there are, another image_size, or a malformed file.
     MissingDataError (a ValueError): a known set that is neither at hand nor downloadable.
     """
-    for argument, size in (("train_size", train_size), ("test_size", test_size)):
-        if size is not None and size < 1:
-            raise ValueError(f"{argument}={size} must be at least 1, or None for all images.")
-    return _load(name, train_size, test_size, image_size, _directory(data_dir), str(torch.device(device)))
+    root = _directory(data_dir)
+    if not isinstance(name, str):
+        raise _unknown(name, root)
+    wanted = {"train_size": plain(train_size), "test_size": plain(test_size), "image_size": plain(image_size)}
+    for argument, size in wanted.items():
+        good = isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= MOST
+        if size is not None and not good:
+            raise ValueError(f"{argument}={shown(size)} must be at least 1 and whole, or None for all images.")
+    return _load(name, *wanted.values(), root, _device(device))
 
 
 def available(name: str, data_dir: Path | str | None = None) -> bool:
@@ -184,7 +191,7 @@ def _training_labels(name: str, root: Path) -> tuple[Tensor, Tensor | None]:
 def describe_source(name: str, image_size: int | None = None, data_dir: Path | str | None = None) -> str:
     """`Dataset.source` of the set that `load` would deliver, without reading its images."""
     root = _directory(data_dir)
-    if name not in DATASETS and _pack(name, root) is None:
+    if not isinstance(name, str) or (name not in DATASETS and _pack(name, root) is None):
         raise _unknown(name, root)
     return _phrase(name, image_size, root)
 
@@ -231,7 +238,10 @@ def _read(name: str, image_size: int | None, root: Path) -> Source:
             raise _unknown(name, root)
         if not sources.present(name, root):
             _download(name, root)
-        return sources.read(name, root)
+        source = sources.read(name, root)
+        if source.train.shape != (shape := (info.channels, info.size, info.size)):
+            raise ValueError(f"{root} holds images of shape {source.train.shape}, but {info.title} has {shape}.")
+        return source
     source = packed.read(pack)
     if info is None:
         _, height, width = source.train.shape
@@ -271,7 +281,20 @@ def _mean_and_std(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, .
     return tuple(mean), tuple(std)
 
 
+def _device(device: Any) -> str:
+    """The name of a torch device that is there."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device={shown(device)} is not a device of torch: choose cpu or cuda.") from None
+    if found.type == "cuda" and not (found.index or 0) < torch.cuda.device_count():
+        raise ValueError(f"device={shown(device)}, but torch finds {torch.cuda.device_count()} GPUs here: choose cpu.")
+    return str(found)
+
+
 def _directory(data_dir: Path | str | None) -> Path:
+    if not isinstance(data_dir, Path | str | None):
+        raise ValueError(f"data_dir={shown(data_dir)} must be a folder, or None for the usual one.")
     return Path(data_dir or os.environ.get("PAPERLIB_DATA") or SETS).expanduser().absolute()
 
 
@@ -283,7 +306,8 @@ def _pack(name: str, root: Path) -> Path | None:
     """The pack of the set in the data directory, if there is one."""
     if name in _ALIASES or name == "digits" or name != Path(name).name:
         return None
-    return next((root / file for file in _pack_names(name) if (root / file).is_file()), None)
+    # isfile: a name that is too long for any file is not there, and no error
+    return next((root / file for file in _pack_names(name) if os.path.isfile(root / file)), None)
 
 
 def _phrase(name: str, image_size: int | None, root: Path) -> str:
@@ -311,7 +335,7 @@ def _download(name: str, root: Path) -> None:
         try:
             return sources.download(name, root)
         except sources.DOWNLOAD_ERRORS as error:
-            reason = f", and the download failed ({' '.join(str(error).split())})"
+            reason = f", and the download failed ({one_line(error)})"
     missing = next(file for file in sources.FILES[name] if not (root / file).exists())
     raise MissingDataError(
         f"Data set '{name}' is not in {root} (looked for {' or '.join(_pack_names(name))}, or else {missing} "
@@ -320,7 +344,10 @@ def _download(name: str, root: Path) -> None:
     )
 
 
-def _unknown(name: str, root: Path) -> ValueError:
+def _unknown(name: Any, root: Path) -> ValueError:
+    if not isinstance(name, str):
+        return ValueError(f"name={shown(name)} must be the name of a data set: choose one of {', '.join(DATASETS)}.")
     if name in _ALIASES:
         return ValueError(f"'{name}' is the name of a file; the data set is called '{_ALIASES[name]}'.")
-    return ValueError(f"Unknown data set '{name}': choose one of {', '.join(DATASETS)}, or put {name}.npz into {root}.")
+    choices = ", ".join(DATASETS)
+    return ValueError(f"Unknown data set {shown(name)}: choose one of {choices}, or put its .npz file into {root}.")

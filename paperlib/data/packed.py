@@ -9,20 +9,33 @@ A pack holds plain NumPy arrays (nothing to unpickle) under these keys; `{split}
     {split}_offsets   integers [N + 1]: file i is bytes[offsets[i]:offsets[i + 1]]
     train_writers     integers [N], optional: who wrote training image i, for the natural partition
 
+A pack may come from anywhere: what its arrays are is read from their headers, and nothing is unpacked that does not fit
+the rest, is larger than any data set, or would grow as no images do.
+
 Glyphs are upright, bright on a dark ground. The images are expected in shuffled order, so that a prefix has
 the classes in the proportions of the whole.
 """
 
 import io
+import math
+import re
 import zipfile
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from PIL import Image
+
+from paperlib.checks import one_line, shown
+
+LARGEST = 16 * 2**30  # bytes of an array, or of all decoded images of a split
+# Images shrink a few times, flat ones more; an array that is much larger than its file is there to fill the memory.
+BELIEVED = 2**28  # bytes up to which any compression is taken for real
+GROWTH = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +89,12 @@ def file_split(
 
         def decode(start: int) -> None:
             for i in range(start, min(start + 256, n)):
-                image = _open(files(i), f"{place}, image {i}")
-                if image.size != size:
-                    actual = f"{image.width}x{image.height}"
-                    raise ValueError(f"{place}, image {i} is {actual}; all images must be {width}x{height}.")
-                image = image if image.mode == mode else image.convert(mode)
-                pixels[i] = np.asarray(image).reshape(height, width, -1)
+                with _open(files(i), f"{place}, image {i}") as image:
+                    if image.size != size:  # before it is decoded
+                        actual = f"{image.width}x{image.height}"
+                        raise ValueError(f"{place}, image {i} is {actual}; all images must be {width}x{height}.")
+                    decoded = image if image.mode == mode else image.convert(mode)
+                    pixels[i] = np.asarray(decoded).reshape(height, width, -1)
 
         with ThreadPoolExecutor() as threads:  # Pillow decodes without holding the interpreter lock
             for _ in threads.map(decode, range(0, n, 256)):
@@ -104,12 +117,9 @@ def read(path: Path) -> Source:
 
     ValueError, naming file and key, where the file is not a pack or its arrays do not fit each other.
     """
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is not an .npz file.")
-    with np.load(path) as arrays:
-        pack = _Pack(path, arrays)
-        classes = tuple(str(name) for name in pack.array("classes", np.str_, (1,)))
-        if "train_bytes" in arrays.files:
+    with _opened_pack(path) as pack:
+        classes = pack.classes()
+        if "train_bytes" in pack.members:
             train = _encoded(pack, "train", len(classes))
             test = _encoded(pack, "test", len(classes))
         else:
@@ -123,40 +133,102 @@ def read(path: Path) -> Source:
 
 def read_labels(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """Labels int64 [N] of the training images packed in the file `path`, and their writers [N], without the images."""
-    with np.load(path) as arrays:
-        pack = _Pack(path, arrays)
-        labels = pack.labels("train", len(pack.array("classes", np.str_, (1,))))
+    with _opened_pack(path) as pack:
+        labels = pack.labels("train", len(pack.classes()))
         return labels, pack.writers(len(labels))
 
 
-class _Pack:
-    """An open pack; every array is read, and thereby decompressed, once."""
+@contextmanager
+def _opened_pack(path: Path) -> Iterator["_Pack"]:
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise ValueError(f"{path} is not an .npz file ({one_line(error)}).") from error
+    with archive:
+        yield _Pack(path, archive)
 
-    def __init__(self, path: Path, arrays: np.lib.npyio.NpzFile):
+
+_KINDS = {"iu": "integers", "U": "strings", "u1": "uint8"}
+
+
+class _Pack:
+    """An open pack; every array is read, and thereby decompressed, once, and after its header was found to be good."""
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile):
         self.path = path
-        self.arrays = arrays
+        self.archive = archive
+        self.members: dict[str, zipfile.ZipInfo] = {}
+        for member in archive.infolist():
+            name = re.fullmatch(r"(\w+)\.npy", member.filename)
+            if name is None:
+                what = f"holds {shown(member.filename)}, but must hold arrays alone, such as train_labels.npy"
+                raise ValueError(f"{path} {what}, in no folder.")
+            if name[1] in self.members:
+                raise self.error(name[1], "is there twice")
+            self.members[name[1]] = member
 
     def error(self, key: str, what: str) -> ValueError:
         return ValueError(f"{self.path}: key '{key}' {what}.")
 
-    def array(self, key: str, kind: type, dimensions: tuple[int, ...]) -> np.ndarray:
-        if key not in self.arrays.files:
-            raise self.error(key, f"is missing (there are {', '.join(self.arrays.files)})")
-        try:
-            values: np.ndarray = self.arrays[key]
-        except (ValueError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-            raise self.error(key, f"cannot be read ({error})") from error
-        if values.size == 0:
+    def shape(self, key: str, kinds: str, dimensions: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of an array by its header; raises ValueError unless all that the header says is good."""
+        if key not in self.members:
+            raise self.error(key, f"is missing (there are {', '.join(self.members)})")
+        member = self.members[key]
+        with self._opened(key) as file:
+            if np.lib.format.read_magic(file) != (1, 0):  # others may have headers of any length
+                raise ValueError("its header is not of NumPy's format 1.0")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            start = file.tell()
+        if dtype.hasobject:
+            raise self.error(key, "holds Python objects, which are not read from files")
+        if math.prod(shape) == 0:
             raise self.error(key, "is empty")
-        if not np.issubdtype(values.dtype, kind) or values.ndim not in dimensions:
+        known = dtype == np.uint8 if kinds == "u1" else dtype.kind in kinds
+        if not known or len(shape) not in dimensions or min(shape) < 0:
             wanted = " or ".join(str(n) for n in dimensions)
-            actual = f"{values.dtype} {values.shape}"
-            raise self.error(key, f"must be {kind.__name__} of {wanted} dimensions, not {actual}")
+            raise self.error(key, f"must be {_KINDS[kinds]} of {wanted} dimensions, not {dtype} {shape}")
+        size = math.prod(shape) * dtype.itemsize
+        if start + size != member.file_size:
+            raise self.error(key, f"holds {member.file_size - start} bytes, but {dtype} {shape} has {size}")
+        self.check_size(key, size, min(member.compress_size, self.path.stat().st_size))
+        return shape
+
+    def check_size(self, key: str, size: int, stored: int) -> None:
+        """Raise ValueError for arrays or images that would fill the memory: ``size`` bytes from ``stored`` ones."""
+        if size > LARGEST:
+            raise self.error(key, f"would take {size / 2**30:,.0f} GiB of memory; at most {LARGEST >> 30} are read")
+        if size > BELIEVED and size > GROWTH * stored:
+            grown = f"{stored:,} bytes would become {size:,}"
+            raise self.error(key, f"is no data set: {grown}, and more than {GROWTH} times as many are not unpacked")
+
+    def array(self, key: str, kinds: str, dimensions: tuple[int, ...]) -> np.ndarray:
+        """An array of one of NumPy's kinds, or of uint8 ("u1"), with one of these numbers of dimensions."""
+        self.shape(key, kinds, dimensions)
+        with self._opened(key) as file:
+            values: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
         return values
+
+    @contextmanager
+    def _opened(self, key: str) -> Iterator[IO[bytes]]:
+        """The file of an array; what goes wrong while it is read is said with file and key."""
+        try:
+            with self.archive.open(self.members[key]) as file:
+                yield file
+        except Exception as error:  # of the archive, of a compression, of the header's text, of the numbers in it
+            raise self.error(key, f"cannot be read ({one_line(error)})") from error
+
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of their numbers."""
+        names = tuple(str(name) for name in self.array("classes", "U", (1,)))
+        for name in names:
+            if not name.isprintable():
+                raise self.error("classes", f"holds the name {shown(name)}, which cannot be printed")
+        return names
 
     def labels(self, split: str, classes: int) -> np.ndarray:
         key = f"{split}_labels"
-        labels = self.array(key, np.integer, (1,)).astype(np.int64)
+        labels = self.array(key, "iu", (1,)).astype(np.int64)
         low, high = labels.min(), labels.max()
         if low < 0 or high >= classes:
             raise self.error(key, f"goes from {low} to {high}, but there are {classes} classes")
@@ -164,9 +236,9 @@ class _Pack:
 
     def writers(self, count: int) -> np.ndarray | None:
         """Who made each of so many training images, int64 [N], if the pack says so."""
-        if "train_writers" not in self.arrays.files:
+        if "train_writers" not in self.members:
             return None
-        writers = self.array("train_writers", np.integer, (1,)).astype(np.int64)
+        writers = self.array("train_writers", "iu", (1,)).astype(np.int64)
         if len(writers) != count or writers.min() < 0:
             raise self.error("train_writers", f"must be {count} numbers, none of them negative")
         return writers
@@ -175,19 +247,19 @@ class _Pack:
 def _pixels(pack: _Pack, split: str, classes: int) -> Split:
     labels = pack.labels(split, classes)
     key = f"{split}_images"
-    images = pack.array(key, np.uint8, (3, 4))
-    if images.ndim == 4 and images.shape[3] not in (1, 3):
-        raise pack.error(key, f"must have 1 or 3 channels, last; its shape is {images.shape}")
-    if len(images) != len(labels):
-        raise pack.error(key, f"has {len(images)} images, but there are {len(labels)} labels")
-    return array_split(images, labels)
+    shape = pack.shape(key, "u1", (3, 4))
+    if len(shape) == 4 and shape[3] not in (1, 3):
+        raise pack.error(key, f"must have 1 or 3 channels, last; its shape is {shape}")
+    if shape[0] != len(labels):
+        raise pack.error(key, f"has {shape[0]} images, but there are {len(labels)} labels")
+    return array_split(pack.array(key, "u1", (3, 4)), labels)
 
 
 def _encoded(pack: _Pack, split: str, classes: int) -> Split:
     labels = pack.labels(split, classes)
-    data = pack.array(f"{split}_bytes", np.uint8, (1,))
+    data = pack.array(f"{split}_bytes", "u1", (1,))
     key = f"{split}_offsets"
-    offsets = pack.array(key, np.integer, (1,))
+    offsets = pack.array(key, "iu", (1,)).astype(np.int64)
     if len(offsets) != len(labels) + 1:
         raise pack.error(key, f"has {len(offsets)} numbers, but {len(labels)} labels need {len(labels) + 1}")
     if offsets[0] != 0 or offsets[-1] != len(data) or np.any(np.diff(offsets) <= 0):
@@ -197,15 +269,20 @@ def _encoded(pack: _Pack, split: str, classes: int) -> Split:
         return io.BytesIO(data[offsets[i] : offsets[i + 1]].tobytes())
 
     place = f"{pack.path}: key '{split}_bytes'"
-    head = _open(files(0), f"{place}, image 0")
-    return file_split(files, labels, "L" if head.mode == "L" else "RGB", head.size, place)
+    with _open(files(0), f"{place}, image 0") as head:
+        mode, size = "L" if head.mode == "L" else "RGB", head.size
+    pack.check_size(f"{split}_bytes", math.prod(size) * len(mode) * len(labels), len(data))
+    return file_split(files, labels, mode, size, place)
 
 
-def _open(file: Path | io.BytesIO, place: str) -> Image.Image:
-    """A loaded image; Pillow reads only the header before `load`, and damage shows after it."""
+@contextmanager
+def _open(file: Path | io.BytesIO, place: str) -> Iterator[Image.Image]:
+    """A JPEG image of which the header is read; the rest follows when its pixels are asked for, and so does damage.
+
+    Other formats are not opened: for some of them Pillow starts other programs.
+    """
     try:
-        image = Image.open(file)
-        image.load()
-    except (OSError, SyntaxError) as error:
-        raise ValueError(f"{place} cannot be decoded ({error}).") from error
-    return image
+        with Image.open(file, formats=("JPEG",)) as image:
+            yield image
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{place} cannot be decoded as JPEG ({one_line(error)}).") from error

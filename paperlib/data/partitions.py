@@ -13,6 +13,7 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
+from paperlib.checks import number, one_of, shown, whole
 from paperlib.federated.streams import rng
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_DRAWS = 20_000
+MOST_CLASSES = 100_000  # counts per class are kept for every client
 
 
 class NoDrawError(ValueError):
@@ -111,10 +113,19 @@ def partition(
     Raises ValueError if the request is impossible, NoDrawError (a ValueError) if no draw meets ``min_samples``; the
     sentence names the nearest feasible value.
     """
-    if name not in PARTITIONS:
-        raise ValueError(f"unknown partition {name!r}; choose one of {', '.join(PARTITIONS)}")
-    if PARTITIONS[name].needs_alpha and (alpha is None or alpha <= 0):
-        raise ValueError(f"alpha is {alpha}, but the partition {name} needs a number above 0")
+    one_of("partition", name, PARTITIONS)
+    _check_labels(labels)
+    if alpha is not None:
+        number("alpha", alpha, above=0)
+    elif PARTITIONS[name].needs_alpha:
+        raise ValueError(f"alpha is None, but the partition {name} needs a number above 0")
+    whole("clients", clients, 1)
+    whole("seed", seed, 0)
+    whole("min_samples", min_samples, 0)
+    if writers is not None:
+        _check_indices("writers", writers)
+        if len(writers) != len(labels):
+            raise ValueError(f"writers has {len(writers)} entries, but must have one for each of {len(labels)} labels")
     if clients * max(min_samples, 1) > len(labels):
         raise ValueError(
             f"{clients} clients with at least {max(min_samples, 1)} samples each need more than the {len(labels)} "
@@ -138,6 +149,26 @@ def partition(
             f"ask for min_samples <= {smallest}"
         )
     return Partition([torch.from_numpy(np.sort(part)).to(labels.device) for part in parts], known)
+
+
+def _check_labels(labels: Tensor) -> None:
+    _check_indices("labels", labels)
+    if int(labels.max()) >= MOST_CLASSES:
+        most = int(labels.max())
+        raise ValueError(f"labels has the entry {most}, but must be classes from 0 to {MOST_CLASSES - 1}")
+
+
+def _check_indices(name: str, values: Tensor) -> None:
+    """Raise ValueError unless these are whole numbers from 0, one per sample."""
+    if not isinstance(values, Tensor):
+        raise ValueError(f"{name} is {shown(values)}, but must be a tensor of whole numbers [N]")
+    kind = values.dtype
+    if values.ndim != 1 or kind.is_floating_point or kind.is_complex or kind == torch.bool:
+        raise ValueError(f"{name} is {kind} of shape {list(values.shape)}, but must be whole numbers of shape [N]")
+    if not len(values):
+        raise ValueError(f"{name} is empty, but there must be at least one sample")
+    if int(values.min()) < 0:
+        raise ValueError(f"{name} has the entry {int(values.min())}, but must be whole numbers of at least 0")
 
 
 def thin(part: Tensor, labels: Tensor, share: float) -> Tensor:

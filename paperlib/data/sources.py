@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from paperlib._torchvision import torchvision
+from paperlib.checks import one_line, shown
 from paperlib.data.packed import Source, Split, array_split, file_split
 
 _IDX = ("images-idx3-ubyte", "labels-idx1-ubyte")
@@ -126,10 +127,16 @@ def tiny_imagenet(folder: Path) -> Source:
         train += [(path, index[name]) for path in sorted((folder / "train" / name / "images").glob("*.JPEG"))]
     annotations = folder / "val" / "val_annotations.txt"
     test = []
-    for number, line in enumerate(annotations.read_text().splitlines(), start=1):
+    try:
+        lines = annotations.read_text().splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{annotations} is not text ({error}).") from None
+    for number, line in enumerate(lines, start=1):
         file, name, *_ = [*line.split("\t"), ""]
         if name not in index:
-            raise ValueError(f"{annotations}, line {number}: '{name}' is not a folder of {folder / 'train'}.")
+            raise ValueError(f"{annotations}, line {number}: {shown(name)} is not a folder of {folder / 'train'}.")
+        if file != Path(file).name:  # a place outside the folder of the images
+            raise ValueError(f"{annotations}, line {number}: {shown(file)} must be the name of a file alone.")
         test.append((folder / "val" / "images" / file, index[name]))
 
     def split(items: list[tuple[Path, int]], place: Path) -> Split:
@@ -163,13 +170,14 @@ def _leaf(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     for path in sorted(folder.glob("*.json")):
         try:
             for user, x, y in _leaf_users(path):
-                if x.shape != (len(y), 784) or x.min() < 0 or x.max() > 1 or y.min() < 0 or y.max() > 61:
-                    raise ValueError(f"user {user}: pixels must be 784 numbers from 0 to 1, labels 0 to 61")
+                pixels_fit = x.shape == (len(y), 784) and x.min() >= 0 and x.max() <= 1  # which NaN is not
+                if not pixels_fit or y.dtype.kind != "i" or y.ndim != 1 or y.min() < 0 or y.max() > 61:
+                    raise ValueError(f"user {shown(user)}: pixels must be 784 numbers from 0 to 1, labels 0 to 61")
                 images.append(255 - np.rint(x * 255).astype(np.uint8).reshape(-1, 28, 28))
                 labels.append(y)
                 users += [user] * len(y)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a LEAF file of FEMNIST ({error}).") from error
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"{path} is not a LEAF file of FEMNIST ({one_line(error)}).") from error
     if not images:
         raise ValueError(f"{folder} holds no LEAF files (*.json) with images.")
     return np.concatenate(images), np.concatenate(labels), np.array(users)
@@ -180,7 +188,7 @@ def _leaf_users(path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     for user in content["users"]:
         data = content["user_data"][user]
         if data["y"]:
-            yield user, np.array(data["x"], np.float32), np.array(data["y"], np.int64)
+            yield user, np.array(data["x"], np.float32), np.array(data["y"])
 
 
 def _from_torchvision(name: str, root: Path) -> Source:
@@ -188,14 +196,16 @@ def _from_torchvision(name: str, root: Path) -> Source:
     try:
         train, test = (_torchvision_set(name, root, train) for train in (True, False))
     except (OSError, RuntimeError, ValueError, AssertionError, EOFError, KeyError) as error:
-        raise ValueError(f"The files of data set '{name}' in {root} are damaged ({error}).") from error
+        raise ValueError(f"The files of data set '{name}' in {root} are damaged ({one_line(error)}).") from error
     classes = {
         "mnist": _DIGIT_NAMES,
         "svhn": _DIGIT_NAMES,
         "emnist_byclass": _ALPHANUMERIC,
         "emnist_letters": tuple(string.ascii_uppercase),
     }
-    return Source(_split(name, train), _split(name, test), classes.get(name) or tuple(train.classes))
+    names = classes.get(name) or tuple(train.classes)
+    place = f"The files of data set '{name}' in {root}"
+    return Source(_split(name, train, len(names), place), _split(name, test, len(names), place), names)
 
 
 def _torchvision_set(name: str, root: Path, train: bool, download: bool = False) -> Any:
@@ -204,15 +214,21 @@ def _torchvision_set(name: str, root: Path, train: bool, download: bool = False)
     return getattr(torchvision().datasets, loader)(root, download=download, **half, **options)
 
 
-def _split(name: str, loaded: Any) -> Split:
+def _split(name: str, loaded: Any, classes: int, place: str) -> Split:
     images = np.asarray(loaded.data)
     labels = np.asarray(loaded.labels if name == "svhn" else loaded.targets).astype(np.int64)
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or not 0 < len(images) == len(labels):
+        what = f"{len(labels)} labels, and images {images.dtype} {images.shape}"
+        raise ValueError(f"{place} are damaged: they hold {what}, but must hold bytes, an image for every label.")
     if name == "svhn":
         images = images.transpose(0, 2, 3, 1)
     if name.startswith("emnist"):
         images = images.transpose(0, 2, 1)  # published transposed; see load
     if name == "emnist_letters":
         labels -= 1  # published as 1 to 26
+    if labels.min() < 0 or labels.max() >= classes:
+        what = f"classes from {labels.min()} to {labels.max()}"
+        raise ValueError(f"{place} are damaged: they hold {what}, but must hold 0 to {classes - 1}.")
     return array_split(images, labels, _order(len(labels)))
 
 

@@ -7,6 +7,8 @@ from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
+from paperlib.checks import MOST, shown
+
 if TYPE_CHECKING:
     from paperlib.methods.base import FedAvg
 
@@ -38,7 +40,7 @@ def check_options(method: Any) -> None:
         if not fits:
             interval = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in limits.items())
             allowed = " or ".join(filter(None, [*map(str, choices), interval]))
-            raise ValueError(f"{option} of {type(method).__name__} is {value!r}, but must be {allowed}")
+            raise ValueError(f"{option} of {type(method).__name__} is {shown(value)}, but must be {allowed}")
 
 
 @cache
@@ -73,11 +75,15 @@ def check_kinds(name: str, method: type[Any], options: Mapping[str, Any]) -> Non
     declared = {f.name: f.type for f in fields(method) if f.init}
     for option, value in options.items():
         if option not in declared:
-            raise ValueError(f"{name} has no option {option!r}; its options are: {', '.join(declared) or 'none'}")
+            raise ValueError(f"{name} has no option {shown(option)}; its options are: {', '.join(declared) or 'none'}")
         kind: Any = declared[option]
         kinds = {get_origin(k) or k for k in (get_args(kind) if isinstance(kind, UnionType) else (kind,))}
         if float in kinds and not isinstance(value, bool):
             kinds.add(int)
         if not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and bool not in kinds):
             called = kind.__name__ if isinstance(kind, type) else str(kind)
-            raise ValueError(f"{option} of {name} is {value!r}, which is not of the kind {called}")
+            raise ValueError(f"{option} of {name} is {shown(value)}, which is not of the kind {called}")
+        if isinstance(value, int | float) and not abs(value) <= MOST:  # nor NaN
+            raise ValueError(f"{option} of {name} is {shown(value)}, but must be a number from -{MOST} to {MOST}")
+        if isinstance(value, Mapping) and not all(isinstance(text, str) for pair in value.items() for text in pair):
+            raise ValueError(f"{option} of {name} is {shown(value)}, but must map names to names")

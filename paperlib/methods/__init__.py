@@ -7,6 +7,7 @@ FedProx. Two methods combine by cooperative inheritance: each hook of the outer 
 from collections.abc import Mapping
 from typing import Any
 
+from paperlib.checks import shown
 from paperlib.ingredients.options import check_kinds, options_of
 from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.methods.ccvr import CCVR
@@ -124,6 +125,6 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
 
 
 def _find(name: str) -> type[FedAvg]:
-    if name not in REGISTRY:
-        raise ValueError(f"unknown method {name!r}; the methods are {', '.join(REGISTRY)}")
+    if not isinstance(name, str) or name not in REGISTRY:
+        raise ValueError(f"unknown method {shown(name)}; the methods are {', '.join(REGISTRY)}")
     return REGISTRY[name]

@@ -26,9 +26,9 @@ class CCVR(Calibrated):
 
     m: int = option(200, at_least=1)
     epochs: int = option(1, at_least=0)
-    lr: float = 0.001
-    momentum: float = 0.9
-    weight_decay: float = 1e-5
+    lr: float = option(0.001, at_least=0)
+    momentum: float = option(0.9, at_least=0, below=1)
+    weight_decay: float = option(1e-5, at_least=0)
     epsilon: float = option(1e-4, above=0)  # a covariance may be singular
 
     def setup(self, context: Context) -> FedAvg:

@@ -32,9 +32,9 @@ class CReFF(FedAvg):
     draws: int = option(10, at_least=1)
     draw_size: int = option(32, at_least=1)
     match_steps: int = option(100, at_least=0)
-    match_lr: float = 0.1
+    match_lr: float = option(0.1, at_least=0)
     refit_epochs: int = option(300, at_least=0)
-    refit_lr: float = 0.01
+    refit_lr: float = option(0.01, at_least=0)
 
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)

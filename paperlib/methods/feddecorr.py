@@ -10,6 +10,7 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Context
 from paperlib.ingredients.losses import correlation
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State
 
 
@@ -19,7 +20,7 @@ class FedDecorr(FedAvg):
     features: the stage whose input they are; or network -> stage, and "classifier" for a network that is not named.
     """
 
-    beta: float = 0.1
+    beta: float = option(0.1, at_least=0)
     features: str | Mapping[str, str] = "classifier"
 
     def setup(self, context: Context) -> FedAvg:

@@ -18,7 +18,7 @@ class FedNTD(FedAvg):
     The teacher is in evaluation mode; GC-Fed's authors leave it in training mode, which matters with dropout only.
     """
 
-    beta: float = 1.0
+    beta: float = option(1.0, at_least=0)
     tau: float = option(1.0, above=0)
 
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from paperlib.federated.context import Batch, Visit
 from paperlib.ingredients.classifier import extended
 from paperlib.ingredients.losses import adjust_logits
+from paperlib.ingredients.options import option
 from paperlib.methods.base import FedAvg, State, Upload
 from paperlib.networks.stacking import gradient
 
@@ -24,7 +25,7 @@ class FedROD(FedAvg):
         features z passes no gradient, so that the shared model is the same without it.
     """
 
-    gamma: float = 1.0
+    gamma: float = option(1.0, at_least=0)
     personal: bool = True
 
     def client_init(self, client: int, theta: Tensor) -> State:

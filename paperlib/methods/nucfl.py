@@ -23,7 +23,7 @@ class NUCFL(FedAvg):
         at least 0; the mean over the weights of at least two dimensions.
     """
 
-    beta: float = 1.0
+    beta: float = option(1.0, at_least=0)
     calibration: str = option("dca", choices=("dca", "mdca"))
     similarity: str = option("cka", choices=("cka", "cosine"))
 

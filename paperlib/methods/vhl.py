@@ -34,7 +34,7 @@ class VHL(FedAvg):
     lambda_n: float = option(0.1, at_least=0)
     align_epochs: int = option(5, at_least=0)
     surrogate_classes: int | None = option(None, at_least=0)
-    surrogate_images: int | None = None
+    surrogate_images: int | None = option(None, above=0)
     surrogate_batch: int = option(128, at_least=1)
     surrogate_seed: int = option(0, at_least=0)
 

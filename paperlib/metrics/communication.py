@@ -56,7 +56,7 @@ def played(name: str, model: str, classes: int = 10, width: float = 1.0, clients
         dataset="digits", model=model, width=width, partition="iid", alpha=None, clients=clients, sampled=clients,
         rounds=2, batch_size=2, momentum=0.0, method=name, method_options=CHEAP.get(name, {}),
     )  # fmt: skip
-    method, progress = prepare(e, _noise(2 * clients, classes))
+    method, progress = prepare(e, noise(2 * clients, classes))
     statistics = 4 * method.net.buffer_size
     with worker_pool(1) as pool:
         traffic = [play_round(method, progress, pool) for _ in range(2)]
@@ -64,7 +64,8 @@ def played(name: str, model: str, classes: int = 10, width: float = 1.0, clients
     return Played(method, progress, (down[0], down[1]), (up[0], up[1]))
 
 
-def _noise(n: int, classes: int) -> Dataset:
+def noise(n: int, classes: int) -> Dataset:
+    """A data set of n colour images of 32x32 pixels without any meaning, for training and again for testing."""
     images = torch.randint(0, 256, (n, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     labels = torch.arange(n) % classes
     labels[-1] = classes - 1  # so that there are as many classes

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from paperlib.checks import shown
 from paperlib.ingredients.options import check_kinds
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.co_boosting import CoBoosting
@@ -24,7 +25,7 @@ __all__ = ["REGISTRY", "OneShot", "build"]
 
 def build(name: str, options: Mapping[str, Any] | None = None) -> OneShot:
     """The one-shot method ``name`` with its options; raises ValueError for a name or an option that does not exist."""
-    if name not in REGISTRY:
-        raise ValueError(f"unknown one-shot method {name!r}; the methods are {', '.join(REGISTRY)}")
+    if not isinstance(name, str) or name not in REGISTRY:
+        raise ValueError(f"unknown one-shot method {shown(name)}; the methods are {', '.join(REGISTRY)}")
     check_kinds(name, REGISTRY[name], options or {})
     return REGISTRY[name](**(options or {}))

@@ -1,11 +1,9 @@
 """The clients' training before their one upload, kept in the store so that all one-shot methods share it."""
 
-import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from filelock import FileLock
 from safetensors.torch import load
 from torch import Tensor
 
@@ -21,16 +19,19 @@ from paperlib.files import write_tensors
 from paperlib.methods import FedAvg
 from paperlib.oneshot.ensemble import Model
 
+if TYPE_CHECKING:
+    from paperlib.store import Store
+
 
 class Clients:
     """All clients of a one-shot run, their architectures, and how they are trained.
 
-    kept: the folder of a store in which trained models are kept; None keeps none. Those of communication round 1 have a
-    folder of their own there, which every run with the same clients reads; those of later rounds depend on the
-    server, and are kept for the run that goes on with them after an interruption.
+    kept: the store in which trained models are kept; None keeps none. Those of communication round 1 have a folder of
+    their own there, which every run with the same clients reads; those of later rounds depend on the server, and are
+    kept for the run that goes on with them after an interruption.
     """
 
-    def __init__(self, experiment: Experiment, data: Dataset, parts: Partition, kept: Path | None = None):
+    def __init__(self, experiment: Experiment, data: Dataset, parts: Partition, kept: "Store | None" = None):
         self.experiment, self.kept = training(experiment), kept
         own = experiment.client_models
         self.heterogeneous = bool(own)
@@ -57,30 +58,28 @@ class Clients:
         if self.kept is None:
             results = self._trained(round, theta, buffers, (), engine, pool)
             return [self._model(k, trained.theta, trained.buffers) for k, trained in results]
-        folder = self.folder(round)
-        folder.mkdir(parents=True, exist_ok=True)
-        files = [folder / f"{k}.safetensors" for k in range(len(self.methods))]
-        with FileLock(folder / "lock"):  # one process trains them, the others wait
+        with self.kept.shared(self.folder(round)) as folder:  # one process trains them, the others wait
+            files = [folder / f"{k}.safetensors" for k in range(len(self.methods))]
             there = [k for k, file in enumerate(files) if file.exists()]
             for k, trained in self._trained(round, theta, buffers, there, engine, pool):
                 write_tensors(files[k], {"theta": trained.theta, "buffers": trained.buffers})
         found = [load(file.read_bytes()) for file in files]
         return [self._model(k, t["theta"].to(theta.device), t["buffers"].to(theta.device)) for k, t in enumerate(found)]
 
-    def folder(self, round: int) -> Path:
-        """Where the models of a communication round are kept."""
-        assert self.kept is not None
-        return self.kept / "clients" / (self.shared if round == 1 else f"{self.later}-{round}")
+    def folder(self, round: int) -> str:
+        """Where in the store the models of a communication round are kept."""
+        return f"clients/{self.shared if round == 1 else f'{self.later}-{round}'}"
 
     def check(self, round: int, begun: bool) -> None:
         """Raise ValueError where the server has begun a later round, but the models it began with are gone."""
-        if begun and round > 1 and self.kept is not None and not self.folder(round).exists():
-            raise ValueError(f"{self.folder(round)} is missing, without which the run cannot go on: run it anew")
+        if begun and round > 1 and self.kept is not None and not self.kept.has(self.folder(round)):
+            folder = self.kept.path / self.folder(round)
+            raise ValueError(f"{folder} is missing, without which the run cannot go on: run it anew")
 
     def forget(self, round: int) -> None:
         """Delete what is kept of a communication round after the first."""
         if self.kept is not None and round > 1:
-            shutil.rmtree(self.folder(round), ignore_errors=True)
+            self.kept.drop(self.folder(round))
 
     def start(self, k: int, round: int, theta: Tensor, buffers: Tensor) -> tuple[Tensor, Tensor]:
         """The model that client k starts from."""

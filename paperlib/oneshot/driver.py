@@ -6,7 +6,7 @@ Several communication rounds are repeated one-shots, in which the clients start 
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paperlib import networks
 from paperlib.data.datasets import Dataset
@@ -22,8 +22,11 @@ from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.clients import Clients
 from paperlib.oneshot.ensemble import Ensemble
 
+if TYPE_CHECKING:
+    from paperlib.store import Store
 
-def prepare(experiment: Experiment, data: Dataset, kept: Path | None = None) -> tuple[OneShot, Progress, Clients]:
+
+def prepare(experiment: Experiment, data: Dataset, kept: "Store | None" = None) -> tuple[OneShot, Progress, Clients]:
     """The method bound to its run, the state before the first epoch, and the clients; see `Clients` for ``kept``.
 
     ``progress.round`` counts epochs on the server, over all communication rounds.

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from paperlib.checks import shown, truth, whole
+from paperlib.executors import Executor
 from paperlib.experiment import Experiment
 from paperlib.papers import (
     fedacd,
@@ -30,8 +32,9 @@ from paperlib.papers.report import (
 )
 from paperlib.papers.scales import at_scale, check_scale
 from paperlib.papers.settings import Overrides, described, hyperparameters, overriding
-from paperlib.papers.values import TITLES
-from paperlib.paths import runs as default_store
+from paperlib.papers.values import TITLES, check_paper
+from paperlib.runner import PROCESSES
+from paperlib.store import at
 from paperlib.tables import DescriptionTable, ResultTable
 
 TABLES: dict[str, Mapping[str, TableSpec | DescriptionSpec]] = {
@@ -77,22 +80,25 @@ def table(
     compute: bool = True,
     jobs: int = 1,
     together: int = 1,
+    executor: Executor = PROCESSES,
     store: Path | str | None = None,
     overrides: Overrides | None = None,
 ) -> ResultTable | DescriptionTable:
     """A table of a paper, our values beside the printed ones; of a description, what it describes.
 
     scale: "smoke", "small" or "paper" (see `paperlib.papers.scales`). seeds: number of seeds, 0 to seeds - 1.
-    recompute, jobs, together, store: see `paperlib.papers.gathering.collect`; compute=False never runs anything.
+    recompute, jobs, together, executor, store: see `paperlib.papers.gathering.collect`; compute=False runs nothing.
     overrides: hyperparameters of `hyperparameters(paper)` to replace, by method or for "all", such as
     ``{"FedProx": {"mu": 0.01}, "all": {"lr": 0.1}}``; the runs that this changes are made if they are not there, and
     the table says so and is saved in a folder of its own.
-    Raises ValueError for a name that does not exist.
+    Raises ValueError, before any work, for a name that does not exist or a value that is impossible.
     """
     spec = _find(TABLES, paper, name, "table")
+    _check(scale, seeds, recompute, compute, jobs, together, store)
     if isinstance(spec, DescriptionSpec):
         return describe(paper, name, spec, scale)
-    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, jobs=jobs, together=together)
+    how = {"jobs": jobs, "together": together, "executor": executor}
+    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, how)
     with overriding(paper, overrides):
         made = build_table(paper, name, spec, runs, scale, seeds)
     made.caption, made.path = _said(made.caption, made.path, paper, name, seeds, overrides)
@@ -109,12 +115,15 @@ def figure(
     compute: bool = True,
     jobs: int = 1,
     together: int = 1,
+    executor: Executor = PROCESSES,
     store: Path | str | None = None,
     overrides: Overrides | None = None,
 ) -> ResultFigure:
     """A figure of a paper, drawn from our runs; parameters as in `table`."""
     spec = _find(FIGURES, paper, name, "figure")
-    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, jobs=jobs, together=together)
+    _check(scale, seeds, recompute, compute, jobs, together, store)
+    how = {"jobs": jobs, "together": together, "executor": executor}
+    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, how)
     with overriding(paper, overrides):
         made = build_figure(paper, name, spec, runs, scale, seeds)
     made.caption, made.path = _said(made.caption, made.path, paper, name, seeds, overrides)
@@ -125,7 +134,8 @@ def figure(
 
 def spec(paper: str, name: str) -> Spec:
     """What is known of a table or figure: title, section, notebook, kind. Raises ValueError for an unknown one."""
-    return FIGURES[paper][name] if name in _of(FIGURES, paper) else _find(TABLES, paper, name, "table or figure")
+    drawn = _of(FIGURES, paper)
+    return drawn[name] if isinstance(name, str) and name in drawn else _find(TABLES, paper, name, "table or figure")
 
 
 def experiments(
@@ -133,12 +143,24 @@ def experiments(
 ) -> list[Experiment]:
     """All runs that a table or figure needs at a scale, each once; overrides as in `table`."""
     check_scale(scale)
-    if seeds < 1:
-        raise ValueError(f"seeds is {seeds}, but must be at least 1")
+    whole("seeds", seeds, 1)
     wanted = spec(paper, name)
     with overriding(paper, overrides):
         at_paper = needed(wanted, seeds)
     return list(dict.fromkeys(at_scale(e, scale) for e in at_paper))
+
+
+def _check(
+    scale: str, seeds: int, recompute: bool, compute: bool, jobs: int, together: int, store: Path | str | None
+) -> None:
+    """Raise ValueError for what no table and no figure can be asked with."""
+    check_scale(scale)
+    truth("recompute", recompute)
+    truth("compute", compute)
+    for name, value in (("seeds", seeds), ("jobs", jobs), ("together", together)):
+        whole(name, value, 1)
+    if not isinstance(store, Path | str | None):
+        raise ValueError(f"store is {shown(store)}, but must be a folder, or None for the usual one")
 
 
 def _runs(
@@ -150,8 +172,7 @@ def _runs(
     compute: bool,
     recompute: bool,
     store: Path | str | None,
-    jobs: int,
-    together: int,
+    how: dict[str, Any],
 ) -> Runs:
     """The runs behind a table or figure; those that overrides describe nobody has shipped, so they are always made."""
     wanted = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
@@ -160,13 +181,12 @@ def _runs(
     if not shipped:
         found = finished(wanted, store, shipped)
         # What is made for its tensors lies apart, so that the shipped run goes on standing in the tables.
-        wanted, store = [e for e in wanted if e not in found], Path(store or default_store()) / "kept"
+        wanted, store = [e for e in wanted if e not in found], at(store).within("kept").place
     if not compute:
         return found | finished(wanted, store, shipped)
     usual = set(experiments(paper, name, scale=scale, seeds=seeds)) if overrides else set(wanted)
-    how: dict[str, Any] = {"jobs": jobs, "together": together, "store": store}
-    found |= collect([e for e in wanted if e in usual], recompute=recompute, shipped=shipped, **how)
-    return found | collect([e for e in wanted if e not in usual], recompute=True, **how)
+    found |= collect([e for e in wanted if e in usual], recompute=recompute, shipped=shipped, store=store, **how)
+    return found | collect([e for e in wanted if e not in usual], recompute=True, store=store, **how)
 
 
 def _said(text: str, path: Path, paper: str, name: str, seeds: int, overrides: Overrides | None) -> tuple[str, Path]:
@@ -185,13 +205,13 @@ def _said(text: str, path: Path, paper: str, name: str, seeds: int, overrides: O
 
 
 def _of(known: Mapping[str, Mapping[str, Kind]], paper: str) -> Mapping[str, Kind]:
-    if paper not in TITLES:
-        raise ValueError(f"unknown paper {paper!r}; the papers are {', '.join(TITLES)}")
+    check_paper(paper)
     return known.get(paper, {})
 
 
 def _find(known: Mapping[str, Mapping[str, Kind]], paper: str, name: str, kind: str) -> Kind:
     specs = _of(known, paper)
-    if name not in specs:
-        raise ValueError(f"{TITLES[paper]} has no {kind} {name!r} here; there are {', '.join(specs) or 'none yet'}")
+    if not isinstance(name, str) or name not in specs:
+        there = ", ".join(specs) or "none yet"
+        raise ValueError(f"{TITLES[paper]} has no {kind} {shown(name)} here; there are {there}")
     return specs[name]

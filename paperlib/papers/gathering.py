@@ -5,18 +5,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from paperlib.data.datasets import MissingDataError, available, load
+from paperlib.executors import Executor
 from paperlib.experiment import Experiment
 from paperlib.papers import reference
-from paperlib.paths import runs
-from paperlib.runner import run_many
-from paperlib.store import Run, Store
+from paperlib.runner import PROCESSES, run_many
+from paperlib.store import Run, at
 
 Runs = dict[Experiment, Run]
 
 
 def finished(experiments: Iterable[Experiment], store: Path | str | None = None, shipped: bool = True) -> Runs:
     """Those of the experiments that are done; a run of one's own comes before a shipped one."""
-    shelf = Store(runs() if store is None else store)
+    shelf = at(store)
     found = {}
     for e in experiments:
         run = shelf.finished(e) or (reference.find(e) if shipped else None)
@@ -32,12 +32,14 @@ def collect(
     shipped: bool = True,
     jobs: int = 1,
     together: int = 1,
+    executor: Executor = PROCESSES,
     store: Path | str | None = None,
 ) -> Runs:
     """Runs of the experiments, by experiment.
 
     recompute False: finished ones, and only if there are none at all, all are run now. recompute True: everything that
     this machine has not run yet is run now, whatever was shipped. shipped False: shipped runs are left aside anyway.
+    jobs, together, executor, store: see `paperlib.run_many`.
     Runs on a data set that is missing are left out with a warning; raises ValueError, before any work, if all are.
     """
     wanted = list(dict.fromkeys(experiments))
@@ -50,7 +52,8 @@ def collect(
                 raise reason
             warnings.warn(f"the runs on {name} are left out: {reason}", stacklevel=2)
         missing = [e for e in missing if e.dataset not in absent]
-        found |= dict(zip(missing, run_many(missing, jobs, store=store, progress=True, together=together), strict=True))
+        played = run_many(missing, jobs, store=store, progress=True, together=together, executor=executor)
+        found |= zip(missing, played, strict=True)
     return found
 
 

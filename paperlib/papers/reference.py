@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from paperlib.checks import one_line
 from paperlib.experiment import Experiment
 from paperlib.paths import REFERENCE
 from paperlib.store import COLUMNS, Run
@@ -31,7 +32,7 @@ def summaries(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     Experiments and histories, which take longer, are made only for the runs that are asked for.
     """
     files = [path.with_suffix(".json") for path in sorted(folder.glob("*.parquet"))]
-    entries = ((path.stem, entry) for path in files for entry in json.loads(path.read_text()))
+    entries = ((path.stem, entry) for path in files for entry in _entries(path))
     return {entry["summary"]["digest"]: (name, entry) for name, entry in entries}
 
 
@@ -57,7 +58,19 @@ def ship(runs: Iterable[Run], name: str, folder: Path = REFERENCE) -> int:
 
 @cache
 def _histories(folder: Path, name: str) -> dict[str, pd.DataFrame]:
-    return dict(tuple(pd.read_parquet(folder / f"{name}.parquet").groupby("digest")))  # type: ignore[arg-type]
+    path = folder / f"{name}.parquet"
+    try:
+        return dict(tuple(pd.read_parquet(path).groupby("digest")))  # type: ignore[arg-type]
+    except (ValueError, KeyError, OSError) as error:
+        raise ValueError(f"{path} cannot be read ({one_line(error)})") from None
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    try:
+        entries: list[dict[str, Any]] = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON ({one_line(error)})") from None
+    return entries
 
 
 def _read(folder: Path, name: str) -> dict[str, Run]:
@@ -66,7 +79,7 @@ def _read(folder: Path, name: str) -> dict[str, Run]:
     histories = _histories(folder, name)
     shipped = {}
     fields = {f.name for f in dataclasses.fields(Experiment)}
-    for entry in json.loads((folder / f"{name}.json").read_text()):
+    for entry in _entries(folder / f"{name}.json"):
         known = {key: value for key, value in entry["experiment"].items() if key in fields}
         experiment, digest = Experiment(**known), entry["summary"]["digest"]
         if experiment.digest == digest:  # a run of an older format is not the run of today's experiment

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paperlib import oneshot
+from paperlib.checks import one_of
 from paperlib.data.datasets import DATASETS, available
 from paperlib.experiment import Experiment
 
@@ -137,8 +138,8 @@ def stand_in(dataset: str) -> str:
 
 
 def check_scale(scale: str) -> None:
-    if scale not in RULES:
-        raise ValueError(f"unknown scale {scale!r}; choose one of {', '.join(RULES)}")
+    """Raise ValueError for an unknown scale, whose name must not become that of a folder."""
+    one_of("scale", scale, RULES)
 
 
 def rules(scale: str, experiments: Sequence[Experiment]) -> str:

@@ -7,12 +7,11 @@ method without a hyperparameter of its own has a row of no kind. ``origin``: the
 code of others; the default of the method's source, paper or code; or ours.
 """
 
-import csv
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,10 @@ import pandas as pd
 
 from paperlib import methods as multi_round
 from paperlib import oneshot
+from paperlib.checks import one_line, shown
 from paperlib.experiment import Experiment
 from paperlib.ingredients.options import options_of
-from paperlib.papers.values import TITLES
+from paperlib.papers.values import TITLES, check_paper, rows_of
 from paperlib.paths import PAPER_VALUES
 
 FILE = PAPER_VALUES / "hyperparameters.csv"
@@ -88,6 +88,7 @@ def hyperparameters(paper: str) -> HyperparameterTable:
     Columns: method ("all": of every method), dataset ("" is any), kind, hyperparameter, value, origin, where, note; see
     this module for kind and origin. Raises ValueError for an unknown paper.
     """
+    check_paper(paper)
     shown = [
         (row.method, row.dataset, row.kind, row.name, "" if row.kind == "" else _text(row.value), row.origin, row.where,
          row.note)
@@ -138,20 +139,22 @@ _overrides: ContextVar[Overrides | None] = ContextVar("overrides", default=None)
 def check(paper: str, overrides: Overrides | None) -> None:
     """Raise ValueError for overrides that name what there is not, or have values of a wrong kind."""
     if not isinstance(overrides, Mapping | None):
-        raise ValueError(f'overrides is {overrides!r}, but must map methods to values, as {{"FedProx": {{"mu": 0.1}}}}')
+        example = '{"FedProx": {"mu": 0.1}}'
+        raise ValueError(f"overrides is {shown(overrides)}, but must map methods to values, as {example}")
     known = methods(paper)
     for method, values in (overrides or {}).items():
         if method != "all" and method not in known:
             names = ", ".join(repr(name) if "," in name else name for name in ("all", *known))
-            raise ValueError(f"overrides name {method!r}, which {TITLES[paper]} does not have here; there are {names}")
+            title = TITLES[paper]
+            raise ValueError(f"overrides name {shown(method)}, which {title} does not have here; there are {names}")
         if not isinstance(values, Mapping):
-            raise ValueError(f"overrides of {method} are {values!r}, but must map hyperparameters to values")
+            raise ValueError(f"overrides of {method} are {shown(values)}, but must map hyperparameters to values")
         registry, options = known.get(method, ("fedavg", {}))
         own = options_of(type(build(registry)))
         for name in values:
             if name not in own and name not in TRAINING:
                 there = ", ".join((*own, *TRAINING))
-                raise ValueError(f"overrides of {method} name {name!r}, which is no hyperparameter of it: {there}")
+                raise ValueError(f"overrides of {method} name {shown(name)}, which is no hyperparameter of it: {there}")
         given = {name: value for name, value in values.items() if name in own}
         try:
             build(registry, options | given)
@@ -173,23 +176,28 @@ def described(overrides: Overrides) -> str:
 @cache
 def rows(paper: str) -> tuple[Row, ...]:
     """The lines of the file that belong to a paper. Raises ValueError for an unknown paper."""
-    if paper not in TITLES:
-        raise ValueError(f"unknown paper {paper!r}; the papers are {', '.join(TITLES)}")
+    check_paper(paper)
     return tuple(row for row in read(FILE) if row.paper == paper)
 
 
 def read(file: Path) -> list[Row]:
     """All lines of such a file, checked. Raises ValueError, in one sentence, for the first that cannot be."""
     found = []
-    with file.open(newline="", encoding="utf-8") as lines:
-        for number, line in enumerate(csv.DictReader(lines), start=2):
-            try:
-                value = json.loads(line.pop("value") or "null")
-                found.append(Row(**line, value=value))
-                _check(found[-1])
-            except ValueError as error:
-                raise ValueError(f"{file.name}, line {number}: {error}") from None
+    for number, line in enumerate(rows_of(file, [f.name for f in fields(Row)]), start=2):
+        try:
+            value = _json(line.pop("value"))
+            found.append(Row(**line, value=value))
+            _check(found[-1])
+        except ValueError as error:
+            raise ValueError(f"{file.name}, line {number}: {error}") from None
     return found
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text or "null")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"value is {shown(text)}, but must be JSON ({one_line(error)})") from None
 
 
 def _check(row: Row) -> None:
@@ -197,16 +205,17 @@ def _check(row: Row) -> None:
         ("paper", row.paper, TITLES), ("kind", row.kind, KINDS), ("origin", row.origin, ORIGINS),
     ):  # fmt: skip
         if value not in choices:
-            raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(filter(None, choices))}")
+            raise ValueError(f"unknown {name} {shown(value)}; choose one of {', '.join(filter(None, choices))}")
     method = row.registry or "fedavg"
+    build(method)
     if row.kind == "training":
         if row.name not in TRAINING:
-            raise ValueError(f"training has no hyperparameter {row.name!r}; there are {', '.join(TRAINING)}")
+            raise ValueError(f"training has no hyperparameter {shown(row.name)}; there are {', '.join(TRAINING)}")
         Experiment(**{row.name: row.value})
     elif row.kind == "default":
         default = getattr(build(method), row.name, "none at all")
         if default != row.value or isinstance(default, bool) != isinstance(row.value, bool):
-            raise ValueError(f"{row.name} of {method} is {row.value!r}, but its default is {default!r}")
+            raise ValueError(f"{row.name} of {method} is {shown(row.value)}, but its default is {default!r}")
     else:
         build(method, {row.name: row.value} if row.kind else {})
 

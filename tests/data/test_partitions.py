@@ -194,7 +194,7 @@ def test_natural_clients_are_writers():
     [
         ("round_robin", {}, "unknown partition 'round_robin'; choose one of iid, dirichlet, "),
         ("dirichlet", {}, "alpha is None, but the partition dirichlet needs a number above 0"),
-        ("dirichlet", {"alpha": -1}, "alpha is -1, but the partition dirichlet needs a number above 0"),
+        ("dirichlet", {"alpha": -1}, "alpha is -1, but must be a number above 0"),
         ("iid", {"clients": 101, "min_samples": 10}, "the 1000 samples there are; at most 100 clients are possible"),
         ("iid", {"clients": 1001}, "at most 1000 clients are possible"),
         ("two_classes", {"clients": 6}, "each client two of 10 classes, so it needs 5 clients, not 6"),

@@ -1,0 +1,106 @@
+"""What the grids of the papers cost before anything is run: runs, samples, operations, hours."""
+
+import heapq
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from paperlib import cost, papers
+from paperlib.experiment import Experiment
+from paperlib.files import write
+from paperlib.papers.gathering import finished
+from paperlib.paths import ROOT
+
+PAGE = ROOT / "docs" / "scale.md"
+BLOCK = re.compile(r"<!-- sizes -->.*<!-- /sizes -->", re.DOTALL)
+GPU = 1e13  # operations per second that one GPU is assumed to sustain
+NOTE = (
+    "A run that several tables share counts in each of them, and once in the last row. Samples are those of FedAvg's "
+    "training steps that the runs are worth. Hours: of what is left, by a training step that was measured here on one "
+    "thread; of one core, and until the last run is done with so many jobs, the longest runs first."
+)
+# A grid that no paper has: 10,000 clients, 1,000 runs.
+LARGE = [
+    Experiment(
+        dataset="emnist_byclass", model="resnet18", method=method, alpha=alpha, clients=10_000, sampled=100,
+        rounds=1_000, local_epochs=5, eval_every=10, seed=seed,
+    )
+    for method in ("fedavg", "fedprox", "scaffold", "gc_fed", "fedacd")
+    for alpha in (0.05, 0.1, 0.3, 1.0, 10.0)
+    for seed in range(40)
+]  # fmt: skip
+
+
+def grids(paper: str = "", scale: str = "paper", seeds: int = 3) -> dict[str, list[Experiment]]:
+    """The runs of each table and figure of a paper (default: of each paper), and of "all" of them, each once.
+
+    Raises ValueError for an unknown paper or scale.
+    """
+    found: dict[str, dict[Experiment, None]] = {}
+    for key in [paper] if paper else papers.TITLES:
+        for name in (*papers.tables(key), *papers.figures(key)):
+            runs = dict.fromkeys(papers.experiments(key, name, scale=scale, seeds=seeds))
+            if runs:
+                found.setdefault(name if paper else papers.TITLES[key], {}).update(runs)
+    found["all"] = {e: None for runs in found.values() for e in runs}
+    return {name: list(runs) for name, runs in found.items()}
+
+
+def sizes(grids: dict[str, list[Experiment]], jobs: int = 1) -> pd.DataFrame:
+    """The sizes of grids, one row each.
+
+    Columns: runs; left, those that are neither finished here nor shipped; samples, that they train on; operations, in
+    floating point; core_hours, of what is left, on one thread of this machine; hours, until all that is left is done by
+    ``jobs`` at a time. Raises ValueError for less than one.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs is {jobs}, but must be at least 1")
+    done = finished({e for runs in grids.values() for e in runs})
+    rows = {}
+    for name, runs in grids.items():
+        left = [e for e in runs if e not in done]
+        rows[name] = {
+            "runs": len(runs),
+            "left": len(left),
+            "samples": sum(map(cost.passes, runs)),
+            "operations": sum(map(cost.operations, runs)),
+            "core_hours": sum(map(cost.seconds, left)) / 3600,
+            "hours": until_the_last(map(cost.seconds, left), jobs) / 3600,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def until_the_last(seconds: Iterable[float], workers: int) -> float:
+    """When the last of these runs is done, if each worker takes the longest that is left as soon as it is free."""
+    busy_until = [0.0] * workers
+    for longest in sorted(seconds, reverse=True):
+        heapq.heapreplace(busy_until, busy_until[0] + longest)
+    return max(busy_until)
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The table of `sizes` as text."""
+    text = table.map("{:,.0f}".format)
+    for column in ("samples", "operations"):
+        text[column] = table[column].map("{:.1e}".format)
+    return text
+
+
+def block() -> str:
+    """The papers' grids at paper scale with three seeds as Markdown, the same on every machine."""
+    titles = ("grid", "runs", "samples", "operations", "GPU hours", "hours on 8 GPUs", "on 64")
+    lines = ["<!-- sizes -->", f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for name, runs in (grids() | {"10,000 clients": LARGE}).items():
+        samples, seconds = sum(map(cost.passes, runs)), [cost.operations(e) / GPU for e in runs]
+        hours = " | ".join(f"{until_the_last(seconds, gpus) / 3600:,.0f}" for gpus in (1, 8, 64))
+        lines.append(f"| {name} | {len(runs):,} | {samples:.1e} | {sum(seconds) * GPU:.1e} | {hours} |")
+    return "\n".join([*lines, "<!-- /sizes -->"])
+
+
+def write_page(page: Path = PAGE) -> Path:
+    """Put the sizes between the markers of docs/scale.md; returns its path."""
+    made = block()
+    write(page, BLOCK.sub(lambda _: made, page.read_text()).encode())
+    return page

@@ -1,0 +1,139 @@
+"""Processes that are killed at random moments: the same call, made again, ends with the bits of an undisturbed run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paperlib import Experiment, run, run_many
+from paperlib.store import Store
+
+from .conftest import same
+
+pytestmark = pytest.mark.faults
+
+ONE_SHOT = {"distill_epochs": 60, "generator_steps": 2, "batch": 16, "generator_width": 0.0625}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kills", "signals"),
+    [
+        ({"method": "scaffold", "rounds": 400, "clients": 10, "sampled": 4, "eval_every": 3}, 130, [signal.SIGKILL]),
+        ({"method": "gc_fed", "rounds": 150, "momentum_buffer": "keep"}, 30, [signal.SIGTERM]),
+        ({"method": "dense", "method_options": ONE_SHOT, "model": "cnn2", "width": 0.125, "rounds": 2, "clients": 3,
+          "sampled": 3, "pixels": "unit"}, 30, [signal.SIGKILL, signal.SIGTERM]),
+    ],
+    ids=["scaffold", "gc_fed", "dense"],
+)  # fmt: skip
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(
+    tiny, tmp_path, forkserver, survived, changes, kills, signals
+):
+    e = tiny.replace(**changes)
+    shelf, stream, moments = Store(tmp_path / "killed"), np.random.default_rng(0), set()
+    for kill in range(kills):
+        process = forkserver.Process(target=run, args=(e,), kwargs={"store": shelf.path, "workers": 1})
+        process.start()
+        goal = min(shelf.rounds_done(e) + stream.integers(0, 3), e.rows * (kill + 1) // (kills + 2))
+        while shelf.rounds_done(e) < goal and process.is_alive():
+            time.sleep(0.001)
+        time.sleep(stream.uniform(0, 0.02))
+        os.kill(process.pid, signals[kill % len(signals)])
+        process.join()
+        assert process.exitcode == -signals[kill % len(signals)]  # it was running, and had not ended by itself
+        moments.add(shelf.rounds_done(e))
+        survived()
+    assert len(moments) > kills / 4
+    same(run(e, store=shelf.path), run(e, store=tmp_path / "whole"))
+
+
+GRID = """
+import json, sys
+from pathlib import Path
+from paperlib import Experiment, run_many
+if __name__ == "__main__":
+    grid = [Experiment(**values) for values in json.loads(Path(sys.argv[2]).read_text())]
+    run_many(grid, jobs=2, store=sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("victim", ["parent", "worker"])
+def test_a_grid_whose_processes_are_killed_is_completed_by_the_same_command(tiny, tmp_path, survived, victim):
+    grid = [tiny.replace(method="scaffold", rounds=200, seed=seed) for seed in range(5)]
+    (tmp_path / "grid.json").write_text(json.dumps([json.loads(e.to_json()) for e in grid]))
+    (tmp_path / "grid.py").write_text(GRID)
+    shelf, stream = Store(tmp_path / "killed"), np.random.default_rng(1)
+    command = [sys.executable, tmp_path / "grid.py", shelf.path, tmp_path / "grid.json"]
+
+    def played() -> int:
+        return sum(map(shelf.rounds_done, grid))
+
+    for kill in range(5):
+        goal = max(played(), 200 * kill) + int(stream.integers(1, 40))
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            wait_until(lambda goal=goal: played() >= goal, process)
+            workers = workers_of(process.pid)
+            os.kill(workers[0] if victim == "worker" else process.pid, signal.SIGKILL)
+            _, errors = process.communicate(timeout=120)
+        assert process.returncode != 0
+        if victim == "worker":
+            assert "was killed from outside" in errors.splitlines()[-1]
+        for worker in workers:  # nobody works on, unseen, when the parent is gone
+            wait_until(lambda worker=worker: not alive(worker))
+        survived()
+    subprocess.run(command, check=True)
+    for first, second in zip(run_many(grid, store=shelf.path), run_many(grid, store=tmp_path / "whole"), strict=True):
+        same(first, second)
+
+
+def workers_of(parent: int) -> list[int]:
+    """The processes that a pool has started."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [
+        int(child) for child in children if b"--multiprocessing-fork" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until(condition, process: subprocess.Popen | None = None, seconds: float = 180) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process is None or process.poll() is None, "the process ended before it was killed"
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+
+
+def test_a_run_that_no_longer_has_memory_goes_on_when_it_has(tiny, tmp_path, forkserver):
+    e = tiny.replace(rounds=30, method="scaffold", width=2.0)
+    process = forkserver.Process(target=_starved, args=(e, tmp_path / "starved"))
+    process.start()
+    process.join()
+    assert process.exitcode != 0
+    assert 5 <= Store(tmp_path / "starved").rounds_done(e) < 30
+    same(run(e, store=tmp_path / "starved"), run(e, store=tmp_path / "whole"))
+
+
+def _starved(e: Experiment, store: Path) -> None:
+    """From round 5 on the process gets no more memory."""
+    import resource
+
+    def starve(row):
+        if row["round"] == 5:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
+        if row["round"] > 5:
+            hold.append(bytearray(2**20))
+
+    hold: list[bytearray] = []
+    run(e, store=store, workers=1, on_round=starve)

@@ -1,0 +1,46 @@
+"""What runs cost, before they are run."""
+
+import pytest
+
+from paperlib import Experiment, cost
+
+E = Experiment(dataset="mnist", model="cnn", width=0.25, clients=100, sampled=10, rounds=20, local_epochs=2)
+
+
+def test_a_run_costs_its_samples_and_its_evaluations():
+    trained = 20 * 2 * 60_000 * 10 / 100
+    assert cost.passes(E) == pytest.approx(trained + 20 * 10_000 / 3)
+    assert cost.passes(E.replace(eval_every=20)) == pytest.approx(trained + 10_000 / 3)
+    assert cost.passes(E.replace(train_size=6_000, test_size=100)) == pytest.approx(trained / 10 + 20 * 100 / 3)
+    assert cost.passes(E.replace(sample_share=0.5)) == pytest.approx(trained / 2 + 20 * 10_000 / 3)
+
+
+def test_a_method_costs_the_operations_that_its_step_needs():
+    assert cost.factor("fedavg") == 1
+    assert cost.factor("fedprox") == pytest.approx(1, abs=0.01)  # arithmetic on vectors is not worth counting
+    assert cost.factor("fedntd") == pytest.approx(4 / 3, abs=0.06)  # one more forward pass
+    assert cost.factor("fedasam") == pytest.approx(2, abs=0.05)  # two gradients
+
+
+def test_the_server_of_a_one_shot_method_costs_more_than_its_clients_upload():
+    one = E.replace(sampled=100, rounds=1, local_epochs=1, pixels="unit", test_size=100, train_size=1000)
+    dense = one.replace(method="dense", method_options={"distill_epochs": 3, "generator_steps": 5, "batch": 32})
+    assert cost.passes(dense) - cost.passes(one) == pytest.approx(3 * 5 * 32 * 102 + 2 * 100 / 3)
+
+
+def test_the_remaining_time_follows_from_how_long_the_rest_took(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(cost.time, "monotonic", lambda: now[0])
+    clock = cost.Clock(left=60, jobs=2)
+    assert clock.remaining(60) == 30  # by the model alone
+    now[0] += 40
+    assert clock.remaining(50) == pytest.approx(200)  # a sixth took 40 seconds
+    now[0] += 200
+    assert clock.remaining(0) == 0 and str(clock) == "estimated 30 s before the first round, took 4.0 min"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s"), (89, "89 s"), (90, "1.5 min"), (6000, "1.7 h"), (1e6, "278 h")]
+)
+def test_durations_are_spoken_in_two_digits(seconds, words):
+    assert cost.spoken(seconds) == words
