@@ -310,8 +310,9 @@ def methods(name: Annotated[str, typer.Argument(help="one method in full, such a
         view.add_column("method", no_wrap=True)
         for column in words:
             view.add_column(column, overflow="fold")
-        for method, row in overview.one_shot_methods().iterrows():
-            view.add_row(str(method), *(escape(row[key]) for key in ("paper", "changes", "tables")))
+        one_shot = overview.one_shot_methods()
+        for method, texts in zip(one_shot.index, one_shot.to_numpy(str), strict=True):
+            view.add_row(str(method), *map(escape, texts))
         console.print(view)
 
 

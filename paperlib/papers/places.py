@@ -89,7 +89,8 @@ def known(store: Path) -> Mapping[str, list[Place]]:
 
 def remember(store: Path, digests: Collection[str]) -> Mapping[str, list[Place]]:
     """Find the places of runs of a store, and keep them there; [] for a run that is in no table."""
-    found = {digest: [] for digest in digests} | search(digests)
+    found: Places = {digest: [] for digest in digests}
+    found |= search(digests)
     _write(store / FILE, found, version())
     return found
 

@@ -333,12 +333,15 @@ class LiveRun(Explorer):
         while going:
             e, seen = self.experiment, self.store.rounds_done(self.experiment)
             try:
-                found = await asyncio.to_thread(look, e, self.store, self.scene)
+                scene, round = await asyncio.to_thread(look, e, self.store, self.scene)
             except ValueError as mistake:  # a data set that is not at hand
-                found, self.mistake = (None, None), str(mistake)
+                if e == self.experiment:
+                    self.mistake = str(mistake)
+            else:
+                if e == self.experiment:
+                    self.scene, self.round = scene, round
             if e != self.experiment:
                 continue
-            self.scene, self.round = found
             self.refresh()
             going = self.state in ("running", "elsewhere")
             while going and e == self.experiment and self.store.rounds_done(e) == seen:

@@ -186,8 +186,8 @@ class ResultBrowser(Explorer):
     def history(self, digest: str) -> pd.DataFrame:
         """One row per evaluated round of a run."""
         if digest not in self._histories:
-            run = self.runs.loc[digest]
-            found = reference.history(digest, run.file) if run.folder is None else evaluated(lines(run.folder))
+            file, folder = self.runs.at[digest, "file"], self.runs.at[digest, "folder"]
+            found = evaluated(lines(Path(str(folder)))) if folder else reference.history(digest, str(file))
             self._histories[digest] = found
         return self._histories[digest]
 
