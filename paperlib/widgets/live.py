@@ -21,13 +21,12 @@ from paperlib.data.batches import normalise
 from paperlib.data.datasets import Dataset
 from paperlib.experiment import Experiment
 from paperlib.federated.simulator import Row, dataset_of, prepare, sampled_clients
-from paperlib.files import DamagedFile, read_tensors
+from paperlib.files import DamagedFile, read_record, read_tensors
 from paperlib.methods import FedAvg
 from paperlib.oneshot import OneShot
 from paperlib.oneshot.driver import prepare as prepare_one_shot
-from paperlib.paths import runs
 from paperlib.profile import described
-from paperlib.store import Store, evaluated
+from paperlib.store import STATE, Store, at, evaluated
 from paperlib.widgets.explorer import Explorer, View
 
 SMALL = Experiment(
@@ -46,7 +45,7 @@ def live_run(experiment: Experiment | None = None, store: Path | str | None = No
     end that process, which also happens when the kernel ends; to resume is to start it again, with the same bits as an
     undisturbed run. Whoever opens the same experiment again sees how far it is. Nothing is ever discarded.
     """
-    return LiveRun(experiment or SMALL, Store(store or runs()))
+    return LiveRun(experiment or SMALL, at(store))
 
 
 @dataclass(frozen=True)
@@ -120,9 +119,9 @@ def saved_model(experiment: Experiment, store: Store) -> tuple[int, Tensor, Tens
         return len(store.rows(experiment)), run.parameters, run.buffers, None
     folder = store.folder(experiment)
     try:
-        state = json.loads((folder / "state.json").read_text())
+        state = read_record(folder / STATE)
         tensors = read_tensors(folder / f"checkpoint-{state['round']}.safetensors", state["sha256"], "cpu")
-    except (OSError, DamagedFile):
+    except DamagedFile:
         return None
     server = {name.removeprefix("server/"): value for name, value in tensors.items() if name.startswith("server/")}
     return state["round"], tensors["theta"], tensors["buffers"], server

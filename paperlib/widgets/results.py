@@ -20,8 +20,7 @@ from paperlib.experiment import DEFAULTS
 from paperlib.papers import TITLES, places, reference
 from paperlib.papers.scales import RULES
 from paperlib.paths import ROOT
-from paperlib.paths import runs as default_store
-from paperlib.store import evaluated, lines
+from paperlib.store import at, evaluated, lines
 from paperlib.widgets.explorer import Explorer, View
 
 ANY = "all"
@@ -44,7 +43,7 @@ def result_browser(store: Path | str | None = None, find: str = "") -> Explorer:
     store: folder of this machine's runs (default: see `paperlib.paths.runs`). find: words to begin with, such as
     "T5 cifar10 seed=0"; a run is listed if each of them stands somewhere in its row.
     """
-    return ResultBrowser(Path(store or default_store()), find)
+    return ResultBrowser(at(store).path, find)
 
 
 def listing(store: Path) -> pd.DataFrame:
