@@ -1,15 +1,14 @@
 """A run in a process of its own, which can be ended at any moment: the store has all but the round under way."""
 
-import os
 import signal
 from contextlib import suppress
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Thread
 
 from filelock import Timeout
 
+from paperlib.executors import end_with_parent
 from paperlib.experiment import Experiment
 from paperlib.runner import run
 from paperlib.store import Store
@@ -25,7 +24,7 @@ class Apart:
     def __init__(self, experiment: Experiment, store: Store, device: str = "auto"):
         spawn = get_context("spawn")
         self._mistakes, theirs = spawn.Pipe(duplex=False)
-        arguments = (experiment, store.path, device, theirs)
+        arguments = (experiment, store.place, device, theirs)
         self._process = spawn.Process(target=_play, args=arguments, daemon=True, name=f"run {experiment.digest}")
         self._process.start()
         theirs.close()  # this side's copy
@@ -71,18 +70,11 @@ def worked_on(experiment: Experiment, store: Store) -> bool:
         return True
 
 
-def _play(experiment: Experiment, store: Path, device: str, mistakes: Connection) -> None:
+def _play(experiment: Experiment, store: Path | str, device: str, mistakes: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who interrupts a cell of a notebook does not mean the run
-    Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         run(experiment, store=store, device=device)
     except Exception as error:
         mistakes.send(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
         raise SystemExit(1) from None
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
