@@ -2,6 +2,7 @@
 
 import html
 import inspect
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -116,11 +117,11 @@ def standing(method: str, paper: str, scale: str) -> pd.DataFrame:
 
     Columns: table, row, column; printed, printed_rank and printed_of (its place, 1 is the best, among so many methods);
     ours, rank and of (among those that were run); beside and beside_of (its printed place among these). No rank: NaN.
-    What failed comes last. Tables whose rows are not methods are left out.
+    What failed comes last. Tables whose rows are not methods, and our additions, are left out.
     """
     found = []
     for name, spec in papers.TABLES[paper].items():
-        if not isinstance(spec, TableSpec) or spec.rows != "method":
+        if not isinstance(spec, TableSpec) or spec.rows != "method" or not re.fullmatch(r"T\d+", name):
             continue
         for label, entries in columns(paper, name, scale).items():
             printed = {row: e.printed for row, e in entries.items() if e.printed is not None and e.printed == e.printed}
