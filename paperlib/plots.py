@@ -1,5 +1,6 @@
 """Drawing: one style, and the kinds of plots that the papers use."""
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -43,10 +44,19 @@ def looks(names: Sequence[str]) -> dict[str, tuple[tuple[float, float, float], s
     return look | {name: (COLOURS[i], LINES[i % 4]) for i, name in enumerate(ORDER) if name in names}
 
 
+class Drawing(Figure):
+    """A figure that a notebook shows, also where pyplot has not been set up for it."""
+
+    def _repr_png_(self) -> bytes:
+        stream = io.BytesIO()
+        self.savefig(stream, format="png", dpi=100)
+        return stream.getvalue()
+
+
 def panels(count: int, columns: int, size: tuple[float, float] = (3.2, 2.4)) -> tuple[Figure, list[Axes]]:
     """A figure with ``count`` axes in rows of ``columns``; size is that of one axes, in inches."""
     rows = -(-count // columns)
-    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    figure = Drawing(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for unused in grid[count:]:
         unused.set_visible(False)

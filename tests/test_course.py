@@ -138,3 +138,11 @@ def test_a_watched_round_is_that_of_the_run(tmp_path):
     watched = course.watch(e, 2)
     assert (watched.after == run(e, store=tmp_path).parameters).all()
     assert (watched.after - watched.start - watched.updates.mean(0)).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("path", COURSE, ids=lambda path: path.stem)
+def test_every_figure_of_a_notebook_is_stored_as_a_picture(path):
+    notebook = json.loads(path.read_text())
+    outputs = [output["data"] for cell in notebook["cells"] for output in cell.get("outputs", ()) if "data" in output]
+    figures = [data for data in outputs if "<Drawing" in "".join(data.get("text/plain", ""))]
+    assert len(figures) >= 3 and all("image/png" in data for data in figures)
