@@ -57,7 +57,7 @@ def test_a_worker_writes_down_what_it_played(tiny, store):
             "address is 'auto', which the executor 'processes' does not know; choose ray",
         ),
         ("processes", {"gpus": 0.5}, "gpus is 0.5, which the executor 'processes' does not know; choose ray"),
-        ("ray", {"gpus": -1.0}, "gpus is -1, but must be at least 0"),
+        ("ray", {"gpus": -1.0}, "gpus is -1.0, but must be a number at least 0"),
     ],
 )
 def test_impossible_executors_are_refused(name, options, sentence):
