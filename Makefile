@@ -10,12 +10,12 @@ reproduce: setup  ## run GC-Fed's tables and figures at smoke scale, write figur
 	.venv/bin/paperlib reproduce gc_fed --scale smoke --recompute
 
 test: lint test-browser test-faults  ## lint, then every test, then every notebook against its stored outputs
-	.venv/bin/python -m pytest -q tests
+	.venv/bin/python -m pytest -q -n auto tests
 	PAPERLIB_RUNS="$$(mktemp -d)" PAPERLIB_FIGURES="$$(mktemp -d)" \
 	    .venv/bin/python -m pytest -q --nbval -n auto --dist loadfile notebooks  # from the shipped runs alone
 
 test-faults: setup  ## kill runs, fill a disk, damage files, take nodes from a cluster
-	.venv/bin/python -m pytest -q -m faults tests/faults
+	.venv/bin/python -m pytest -q -m faults -n auto tests/faults
 
 test-browser: setup  ## use every explorer in a real browser; installs Chromium where it is missing
 	.venv/bin/python -m pytest -q -m browser tests/browser

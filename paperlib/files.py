@@ -75,7 +75,8 @@ def sha256_of(path: Path) -> str:
 
 
 def _check(record: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    as_read = json.loads(json.dumps(record))  # with names of numbers as text, which are sorted in another way
+    return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager

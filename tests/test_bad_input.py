@@ -128,17 +128,18 @@ objects = st.sampled_from(
         list(range(10**5)),
     ]
 )  # fmt: skip
+floats = st.floats(allow_subnormal=False)  # a process that has computed flushes them
 not_finite = st.sampled_from([math.nan, math.inf, -math.inf, np.float64("nan"), np.float32("inf")])
 
 
 def bad_names(choices: Any, maybe_none: bool = False) -> st.SearchStrategy[Any]:
-    wrong = strings.filter(lambda text: text not in choices) | st.integers() | st.booleans() | st.floats() | objects
+    wrong = strings.filter(lambda text: text not in choices) | st.integers() | st.booleans() | floats | objects
     return wrong if maybe_none else wrong | st.none()
 
 
 def bad_wholes(least: int, maybe_none: bool = False) -> st.SearchStrategy[Any]:
     wrong = (
-        st.integers(max_value=least - 1) | st.floats() | st.booleans() | st.sampled_from(HUGE) | strings | objects
+        st.integers(max_value=least - 1) | floats | st.booleans() | st.sampled_from(HUGE) | strings | objects
         | st.sampled_from([np.int64(least - 1), np.float32(3), np.bool_(True), str(least + 1)])
     )  # fmt: skip
     return wrong if maybe_none else wrong | st.none()
@@ -146,14 +147,14 @@ def bad_wholes(least: int, maybe_none: bool = False) -> st.SearchStrategy[Any]:
 
 def bad_numbers(fits: Callable[[float], bool], maybe_none: bool = False) -> st.SearchStrategy[Any]:
     wrong = (
-        st.floats().filter(lambda x: not fits(x)) | st.integers(max_value=0).filter(lambda x: not fits(x)) | not_finite
+        floats.filter(lambda x: not fits(x)) | st.integers(max_value=0).filter(lambda x: not fits(x)) | not_finite
         | st.booleans() | strings | objects | st.sampled_from([10**400, -(10**5000), np.bool_(True), "0.1"])
     )  # fmt: skip
     return wrong if maybe_none else wrong | st.none()
 
 
-bad_truths = st.integers() | st.floats() | strings | objects | st.none() | st.sampled_from(["True", "false", 0, 1])
-bad_folders = st.integers() | st.floats() | st.booleans() | objects.filter(lambda x: not isinstance(x, Path))
+bad_truths = st.integers() | floats | strings | objects | st.none() | st.sampled_from(["True", "false", 0, 1])
+bad_folders = st.integers() | floats | st.booleans() | objects.filter(lambda x: not isinstance(x, Path))
 
 
 # -- fields of an Experiment
@@ -296,7 +297,7 @@ PLACES |= {
         parted("writers"), "writers", says=lambda _: "",
     ),
     "partition classes_per_client": Place(
-        st.integers(11, 10**6) | st.floats(1.01, 9.99).filter(lambda x: x != int(x)),
+        st.integers(11, 10**6) | st.floats(1.01, 9.99, allow_subnormal=False).filter(lambda x: x != int(x)),
         lambda alpha: partition(LABELS, "classes_per_client", clients=20, alpha=alpha), "alpha",
         says=lambda x: f"{x:g}",
     ),

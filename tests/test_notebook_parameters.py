@@ -64,7 +64,7 @@ def test_parameters_of_a_notebook_stay_what_they_are(notebook):
 
 @given(
     st.text()
-    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)
     | st.booleans()
     | st.none()
     | st.integers(-(10**9), 10**9)

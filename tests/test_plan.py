@@ -42,7 +42,7 @@ def test_the_page_has_the_sizes_of_today():
     [
         (lambda: plan.grids("fedx"), "unknown paper 'fedx'"),
         (lambda: plan.grids("gc_fed", "large"), "unknown scale 'large'"),
-        (lambda: plan.grids("gc_fed", "small", 0), "seeds is 0, but must be at least 1"),
+        (lambda: plan.grids("gc_fed", "small", 0), "seeds is 0, but must be a whole number of at least 1"),
         (lambda: plan.sizes({}, 0), "jobs is 0, but must be at least 1"),
     ],
 )

@@ -4,8 +4,9 @@ import operator
 from collections.abc import Mapping
 from dataclasses import field, fields
 from functools import cache
+from math import isfinite
 from types import UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
 from paperlib.checks import MOST, shown
 
@@ -34,7 +35,8 @@ def check_options(method: Any) -> None:
             continue
         choices, limits = metadata["choices"], metadata["limits"]
         if limits and not isinstance(value, str):
-            fits = all(LIMITS[name](value, bound) for name, bound in limits.items())
+            finite = isfinite(value) and all(LIMITS[name](value, bound) for name, bound in limits.items())
+            fits = finite or value in choices
         else:
             fits = not choices or value in choices
         if not fits:
@@ -83,7 +85,9 @@ def check_kinds(name: str, method: type[Any], options: Mapping[str, Any]) -> Non
         if not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and bool not in kinds):
             called = kind.__name__ if isinstance(kind, type) else str(kind)
             raise ValueError(f"{option} of {name} is {shown(value)}, which is not of the kind {called}")
-        if isinstance(value, int | float) and not abs(value) <= MOST:  # nor NaN
+        if isinstance(value, int) and abs(value) > MOST:
             raise ValueError(f"{option} of {name} is {shown(value)}, but must be a number from -{MOST} to {MOST}")
+        if isinstance(value, float) and not isfinite(value) and option not in allowed_of(cast(Any, method)):
+            raise ValueError(f"{option} of {name} is {shown(value)}, but must be a finite number")
         if isinstance(value, Mapping) and not all(isinstance(text, str) for pair in value.items() for text in pair):
             raise ValueError(f"{option} of {name} is {shown(value)}, but must map names to names")

@@ -4,6 +4,7 @@
 """
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from paperlib.methods.base import FedAvg, State, Upload, Uploads
 
 PRESETS: dict[str, dict[str, Any]] = {
     "authors": {"schedule": "ramp", "joint_bn": True, "beta_m": "authors", "n_fake": "authors", "s_max": 0.1},
-    "paper": {"schedule": "constant", "joint_bn": False, "beta_m": 0.9, "n_fake": "batch", "s_max": float("inf")},
+    "paper": {"schedule": "constant", "joint_bn": False, "beta_m": 0.9, "n_fake": "batch", "s_max": inf},
 }
 # First stage after the cut: after the second stage of a ResNet (its 9th convolution), after the convolutions of a VGG.
 CUTS = {"resnet18": 3, "resnet18_gn": 3, "resnet50": 3, "fedacd_resnet18": 3, "vgg9": 3, "vgg11": 5}
@@ -58,7 +59,7 @@ class FedImpro(FedAvg):
     beta_g: float = option(0.0, at_least=0, at_most=1)
     noise: float = option(0.0, at_least=0)
     n_fake: int | str | None = option(None, choices=("authors", "batch"), at_least=0)
-    s_max: float | None = option(None, at_least=0)
+    s_max: float | None = option(None, choices=(inf,), at_least=0)
     spread: str = option("std", choices=("std", "var"))
     fixed_std: float | None = option(None, at_least=0)
     min_count: int = option(1, at_least=0)

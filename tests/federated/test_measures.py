@@ -403,5 +403,5 @@ def test_unknown_measure_is_refused_with_the_choices(tiny, measure):
 
 @pytest.mark.parametrize("measure", ["cka", (3,)])
 def test_measure_that_is_no_sequence_of_names_is_refused(tiny, measure):
-    with pytest.raises(ValueError, match="but must be a sequence of names$"):
+    with pytest.raises(ValueError, match="but must be a sequence of names: adaptability"):
         tiny.replace(measure=measure)

@@ -302,8 +302,8 @@ def test_interrupted_run_that_had_failed_is_not_played_on(tiny, store):
     ("call", "sentence"),
     [
         ({"engine": "warp"}, "unknown engine 'warp'; choose one of auto"),
-        ({"workers": 0}, "workers is 0, but must be at least 1"),
-        ({"device": "tpu"}, "unknown device 'tpu'; choose auto, cpu or cuda"),
+        ({"workers": 0}, "workers is 0, but must be a whole number of at least 1"),
+        ({"device": "tpu"}, "unknown device 'tpu'; choose one of auto, cpu, cuda"),
     ],
 )
 def test_impossible_calls_are_refused(tiny, store, call, sentence):

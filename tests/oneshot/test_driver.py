@@ -25,7 +25,7 @@ TWO_ROUNDS = E.replace(rounds=2, method_options=SMALL | {"distill_epochs": 2})
 def test_the_clients_are_those_of_one_round_of_fedavg(tmp_path):
     averaged = run(E.replace(method="fedavg", method_options={}), store=tmp_path)
     with worker_pool(1) as pool:
-        _, progress, clients = prepare(E, dataset_of(E), tmp_path)
+        _, progress, clients = prepare(E, dataset_of(E), Store(tmp_path))
         models = clients.models(1, progress.theta, progress.buffers, SEQUENTIAL, pool)
     mean = sum(p * model.theta for p, model in zip(clients.shares, models, strict=True))
     assert torch.allclose(mean, averaged.parameters, atol=1e-6)
@@ -98,11 +98,14 @@ def test_clients_with_networks_of_their_own(tmp_path):
     [
         ({"method": "ot"}, "client_models must be empty: ot needs clients with the server's architecture"),
         ({"rounds": 2}, "client_models must be empty: a run of several rounds needs clients"),
-        ({"client_models": ("lenet",)}, "client_models names 1 networks for 3 clients"),
+        ({"client_models": ("lenet",)}, "client_models names 1 networks, but must name one for each of 3 clients"),
         ({"client_models": ("lenet", "cnn2", "x")}, "unknown client model 'x'; choose one of mlp, "),
-        ({"method": "fedprox"}, "client_models is for one-shot methods, and fedprox is not one of them"),
-        ({"sampled": 2}, "sampled is 2, but in a one-shot run all 3 clients take part"),
-        ({"measure": ("weight_divergence",)}, "measure is .*, which a one-shot run does not know"),
+        ({"method": "fedprox"}, "client_models must be empty: fedprox is not one of ot"),
+        ({"sampled": 2}, "sampled is 2, but must be 3: all clients take part in a one-shot run"),
+        (
+            {"measure": ("weight_divergence",)},
+            "measure is .*, but must be empty: a one-shot run measures",
+        ),
         ({"pixels": "raw"}, "unknown pixels 'raw'; choose one of standard, unit"),
         ({"method": "fedhydrant"}, "unknown method 'fedhydrant'; choose one of fedavg, .*fedhydra"),
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from paperlib.data import partition, partitions
+from paperlib.data import partition
 from paperlib.data.partitions import Request, _dirichlet_counts
 from paperlib.data.surrogate import gaussian_surrogate
 from paperlib.federated.streams import rng
@@ -54,9 +54,8 @@ def test_share_of_draws_that_are_accepted(clients, alpha, min_samples, accepted)
     assert np.mean(np.array(smallest) >= min_samples) == pytest.approx(accepted, abs=3 * deviation + 0.005)
 
 
-def test_ten_samples_for_each_of_five_hundred_clients_is_refused_with_what_is_feasible(monkeypatch):
-    monkeypatch.setattr(partitions, "MAX_DRAWS", 200)
-    options = {"clients": 500, "alpha": 0.1, "seed": 0}
+def test_ten_samples_for_each_of_five_hundred_clients_is_refused_with_what_is_feasible():
+    options = {"clients": 500, "alpha": 0.1, "seed": 0, "draws": 200}
     sentence = r"none of 200 Dirichlet\(0.1\) draws over 500 clients gave each at least min_samples=10; the best one"
     with pytest.raises(ValueError, match=sentence) as error:
         partition(CIFAR10, "dirichlet_capped", min_samples=10, **options)
@@ -107,7 +106,10 @@ class DenseStream:
     def __init__(self, seed: int, samples: int):
         self.state, self.samples = np.random.RandomState(seed), samples
 
-    def dirichlet(self, alpha: np.ndarray) -> np.ndarray:
+    def dirichlet(self, alpha: np.ndarray, classes: int) -> np.ndarray:
+        return np.stack([self.of_class(alpha) for _ in range(classes)])
+
+    def of_class(self, alpha: np.ndarray) -> np.ndarray:
         self.state.shuffle(np.arange(self.samples))
         return self.state.dirichlet(alpha)
 
