@@ -1,6 +1,7 @@
 """What the tests share. No test writes into the checkout: runs and figures go to temporary folders."""
 
 import multiprocessing.context
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
@@ -38,11 +39,13 @@ def forkserver() -> multiprocessing.context.ForkServerContext:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many bad inputs were refused, which `test_bad_input` counts and reports, from wherever it ran."""
+    """What tests have counted (with ``record_property``), in whichever processes they ran: kills, bad inputs."""
+    counted: Counter[str] = Counter()
     for report in terminalreporter.stats.get("passed", []):
         for name, count in report.user_properties:
-            if name == "bad inputs refused":
-                terminalreporter.write_line(f"{name}: {count} distinct")
+            counted[name] += count
+    for name, count in counted.items():
+        terminalreporter.write_line(f"{name}: {count}")
 
 
 @pytest.fixture

@@ -751,5 +751,5 @@ def test_at_least_500_distinct_bad_inputs_are_refused(record_property):
         if name not in REFUSED:
             examine(name)
     count = sum(map(len, REFUSED.values()))
-    record_property("bad inputs refused", count)
+    record_property("distinct bad inputs refused", count)
     assert count >= LEAST

@@ -6,8 +6,6 @@ import torch
 
 from paperlib import Run
 
-KILLED = pytest.StashKey[int]()
-
 
 def same(first: Run, second: Run) -> None:
     """Equal to the last bit, but for the seconds."""
@@ -18,15 +16,6 @@ def same(first: Run, second: Run) -> None:
 
 
 @pytest.fixture
-def survived(request):
+def survived(record_property):
     """Call it after every kill; the sum is said at the end of the tests."""
-
-    def count() -> None:
-        request.config.stash[KILLED] = request.config.stash.get(KILLED, 0) + 1
-
-    return count
-
-
-def pytest_terminal_summary(terminalreporter, config) -> None:
-    if killed := config.stash.get(KILLED, 0):
-        terminalreporter.write_line(f"kills survived: {killed}")
+    return lambda: record_property("kills survived", 1)
