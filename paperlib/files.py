@@ -61,11 +61,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
 
 def read_tensors(path: Path, sha256: str | None, device: torch.device | str) -> dict[str, Tensor]:
     """The tensors of a file, on the device; raises DamagedFile unless the file has that SHA-256 (None: unknown)."""
-    if not path.exists() or sha256 not in (None, sha256_of(path)):
-        raise DamagedFile(path)
-    # Copied out of the mapped file, where they are aligned in another way than tensors usually are: the bits of a
-    # sum can depend on that.
-    return {name: tensor.to(device, copy=True) for name, tensor in load_file(path).items()}
+    try:
+        if sha256 not in (None, sha256_of(path)):
+            raise DamagedFile(path)
+        # Copied out of the mapped file, where they are aligned in another way than tensors usually are: the bits of a
+        # sum can depend on that.
+        return {name: tensor.to(device, copy=True) for name, tensor in load_file(path).items()}
+    except (FileNotFoundError, SafetensorError):  # gone, perhaps at this very moment; or not what it should be
+        raise DamagedFile(path) from None
 
 
 def sha256_of(path: Path) -> str:

@@ -59,6 +59,7 @@ def partition_explorer(
     stream = _control(widgets.BoundedIntText, "seed", seed, min=0, max=10**9)
     stream.layout.width = "10em"
     look = _control(widgets.ToggleButtons, "samples as", "heatmap", options=["heatmap", "bubbles"])
+    look.layout.width, look.style.button_width = "max-content", "6em"  # beside their name
 
     def fit(_: object = None) -> None:
         """Show what the partition asks for."""
