@@ -308,28 +308,12 @@ class Trace:
         self.evaluated.append(_point(self.method.finish(theta, server)))
 
 
-def play(
-    problem: Problem,
-    method: str = "fedavg",
-    options: Mapping[str, Any] | None = None,
-    *,
-    rounds: int = 20,
-    local_steps: int = 5,
-    lr: float = 0.2,
-    sampled: int | None = None,
-    momentum: float = 0.0,
-    seed: int = 0,
-) -> Trace:
-    """A registered method on a problem. Every local step takes all samples of a client; all clients count equally.
+def play(problem: Problem, method: str = "fedavg", options: Mapping[str, Any] | None = None, **how: Any) -> Trace:
+    """A registered method on a problem, to its end; how: rounds, local steps and all else that `begin` takes.
 
-    sampled: clients per round; None: all. Stops after a round in which the model is no longer finite.
-
-    Raises ValueError for unknown names, impossible values, and methods that need more than two parameters.
+    Stops after a round in which the model is no longer finite. Raises ValueError as `begin` does.
     """
-    return begin(
-        problem, method, options,
-        rounds=rounds, local_steps=local_steps, lr=lr, sampled=sampled, momentum=momentum, seed=seed,
-    ).go_on()  # fmt: skip
+    return begin(problem, method, options, **how).go_on()
 
 
 def begin(
@@ -344,7 +328,11 @@ def begin(
     momentum: float = 0.0,
     seed: int = 0,
 ) -> Trace:
-    """What `play` plays, before round 1."""
+    """A run on a problem before round 1. Every local step takes all samples of a client; all clients count equally.
+
+    sampled: clients per round; None: all. Raises ValueError for unknown names, impossible values, and methods that need
+    more than two parameters.
+    """
     n = problem.y.shape[1]
     # Data set, network and partition are those of the problem. With full batches an epoch is a step.
     e = Experiment(

@@ -57,7 +57,7 @@ def method_playground(
     """A method at work in two dimensions: the ways of the clients in a round, that of the server, what the method adds.
 
     method: one of `paperlib.methods.REGISTRY` that runs with two parameters. kind, clients, apart, conditioning, seed:
-    see `paperlib.playground.problem`. sampled (None: all), local_steps, lr, rounds: see `paperlib.playground.play`,
+    see `paperlib.playground.problem`. sampled (None: all), local_steps, lr, rounds: see `paperlib.playground.begin`,
     which is the code of all runs. These are the values at the start; all but the seed have a control.
 
         from paperlib import widgets
