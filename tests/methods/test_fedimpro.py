@@ -414,7 +414,7 @@ def test_cut_that_the_network_does_not_have_is_refused(start, options, sentence)
         ({"noise": -0.1}, "noise of FedImpro is -0.1, but must be at least 0"),
         ({"noise": math.nan}, "noise of FedImpro is nan, but must be at least 0"),
         ({"fixed_std": -0.1}, "fixed_std of FedImpro is -0.1, but must be at least 0"),
-        ({"s_max": -1.0}, "s_max of FedImpro is -1.0, but must be at least 0"),
+        ({"s_max": -1.0}, "s_max of FedImpro is -1.0, but must be inf or at least 0"),
         ({"min_count": -1}, "min_count of FedImpro is -1, but must be at least 0"),
         ({"ramp": 0}, "ramp of FedImpro is 0, but must be above 0"),
         ({"joint_bn": "yes"}, "joint_bn of fedimpro is 'yes', which is not of the kind"),
