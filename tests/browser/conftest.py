@@ -69,12 +69,14 @@ def chromium(bundled: str) -> str:
     """A Chromium: the one on the PATH, else Debian's, else Playwright's own (``bundled``); installed where needed."""
     install = [
         ["apt-get", "install", "-y", "chromium"],
+        ["apt-get", "update"],  # a fresh machine has no lists of packages
+        ["apt-get", "install", "-y", "chromium"],
         ["sudo", "-n", "apt-get", "install", "-y", "chromium"],
         [sys.executable, "-m", "playwright", "install", "chromium"],
     ]
     for command in [[], *install]:
         if command and shutil.which(command[0]):
-            subprocess.run(command, capture_output=True)
+            subprocess.run(command, capture_output=True, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"})
         if found := shutil.which("chromium"):
             return found
         if Path(bundled).exists():
