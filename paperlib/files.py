@@ -28,6 +28,19 @@ def write(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
+def write_between(path: Path, marker: str, block: str) -> None:
+    """Replace the lines of a page that stand between <!-- marker --> and <!-- /marker -->.
+
+    Raises ValueError if these lines are not there.
+    """
+    text = path.read_text()
+    first, last = f"<!-- {marker} -->\n", f"<!-- /{marker} -->"
+    if first not in text or last not in text:
+        raise ValueError(f"{path} has no lines {first.strip()} and {last}, between which to write")
+    before, _, rest = text.partition(first)
+    write(path, f"{before}{first}{block}{last}{rest.partition(last)[2]}".encode())
+
+
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
     """Replace a JSON file by a record and its SHA-256."""
     write(path, json.dumps({**record, "check": _check(record)}, indent=1).encode())

@@ -1,7 +1,6 @@
 """What the grids of the papers cost before anything is run: runs, samples, operations, hours."""
 
 import heapq
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,12 +8,11 @@ import pandas as pd
 
 from paperlib import cost, papers
 from paperlib.experiment import Experiment
-from paperlib.files import write
+from paperlib.files import write_between
 from paperlib.papers.gathering import finished
 from paperlib.paths import ROOT
 
 PAGE = ROOT / "docs" / "scale.md"
-BLOCK = re.compile(r"<!-- sizes -->.*<!-- /sizes -->", re.DOTALL)
 GPU = 1e13  # operations per second that one GPU is assumed to sustain
 NOTE = (
     "A run that several tables share counts in each of them, and once in the last row. Samples are those of FedAvg's "
@@ -91,16 +89,15 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 def block() -> str:
     """The papers' grids at paper scale with three seeds as Markdown, the same on every machine."""
     titles = ("grid", "runs", "samples", "operations", "GPU hours", "hours on 8 GPUs", "on 64")
-    lines = ["<!-- sizes -->", f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for name, runs in (grids() | {"10,000 clients": LARGE}).items():
         samples, seconds = sum(map(cost.passes, runs)), [cost.operations(e) / GPU for e in runs]
         hours = " | ".join(f"{until_the_last(seconds, gpus) / 3600:,.0f}" for gpus in (1, 8, 64))
         lines.append(f"| {name} | {len(runs):,} | {samples:.1e} | {sum(seconds) * GPU:.1e} | {hours} |")
-    return "\n".join([*lines, "<!-- /sizes -->"])
+    return "".join(f"{line}\n" for line in lines)
 
 
 def write_page(page: Path = PAGE) -> Path:
     """Put the sizes between the markers of docs/scale.md; returns its path."""
-    made = block()
-    write(page, BLOCK.sub(lambda _: made, page.read_text()).encode())
+    write_between(page, "sizes", block())
     return page

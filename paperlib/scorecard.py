@@ -18,7 +18,7 @@ from scipy import stats
 
 from paperlib import papers
 from paperlib.federated.streams import rng
-from paperlib.files import write
+from paperlib.files import write, write_between
 from paperlib.gallery import page
 from paperlib.papers import reference
 from paperlib.papers.gathering import finished
@@ -274,7 +274,6 @@ def coverage(paper: str) -> tuple[str, str]:
 # -- the summary in the README
 
 README = ROOT / "README.md"
-BLOCK = re.compile(r"(?<=<!-- scorecard -->\n).*?(?=<!-- /scorecard -->)", re.DOTALL)
 
 
 def summary() -> str:
@@ -299,9 +298,5 @@ def summary() -> str:
 
 def write_summary(readme: Path = README) -> Path:
     """Put the summary between the markers of the README; returns its path. Raises ValueError if they are not there."""
-    text = readme.read_text()
-    if not BLOCK.search(text):
-        raise ValueError(f"{readme} has no lines <!-- scorecard --> and <!-- /scorecard -->, between which to write")
-    block = summary()
-    write(readme, BLOCK.sub(lambda _: block, text).encode())
+    write_between(readme, "scorecard", summary())
     return readme

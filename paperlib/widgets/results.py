@@ -2,10 +2,10 @@
 
 import asyncio
 import html
-import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from paperlib import plots
 from paperlib.experiment import DEFAULTS
+from paperlib.files import DamagedFile, read_record
 from paperlib.papers import TITLES, places, reference
 from paperlib.papers.scales import RULES
 from paperlib.paths import ROOT
@@ -56,8 +57,9 @@ def listing(store: Path) -> pd.DataFrame:
     known = {**places.shipped(), **places.known(store)}
     rows = []
     for path in store.glob("*/summary.json") if store.exists() else []:
-        described = json.loads((path.parent / "experiment.json").read_text())
-        rows.append(_row(described, json.loads(path.read_text()), known, folder=path.parent))
+        with suppress(DamagedFile):  # which is said when the run is asked for
+            described, summary = read_record(path.parent / "experiment.json"), read_record(path)
+            rows.append(_row(described, summary, known, folder=path.parent))
     here = {row["digest"] for row in rows}
     for digest, (file, entry) in reference.summaries(reference.REFERENCE).items():
         if digest not in here:
