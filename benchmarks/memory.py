@@ -48,9 +48,10 @@ def main(workload: str, method: str, changes: str) -> None:
         bound, progress = prepare(e, data)
         store = Store(folder)
         with store.lock(e):
-            store.resume(e, progress, data.fingerprint)
+            rows = store.resume(e, progress, data.fingerprint)
             for row in simulate(bound, progress, pool):
-                store.save_round(e, row, progress, data.fingerprint)
+                rows.append(row)
+                store.save(e, rows, progress, data.fingerprint)
     peak.done.set()
     peak.look()
     print(peak.mb)

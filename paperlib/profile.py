@@ -88,7 +88,8 @@ def profile(
     rounds: how many are timed, after one to warm up. engine, device: as in `paperlib.run`. trace: file for one more
     round in the format that Perfetto and chrome://tracing read, the parts visible as ranges; a name that ends in .gz
     is compressed. On a GPU, every border between parts waits until its work is done, so that the times belong to the
-    parts; the round of the trace does without. What the part "store" writes goes to a temporary folder. Raises
+    parts; the round of the trace does without. What the part "store" writes goes to a temporary folder, after every
+    round, while a run saves fewer rounds if this takes long (`paperlib.store.Saver`). Raises
     ValueError for impossible requests, and for a model that becomes NaN or infinite on the way.
     """
     on = target(device, engine)
@@ -104,7 +105,7 @@ def profile(
         chosen = choose(engine, method, on)
         shelf = Store(folder)
         shelf.folder(e).mkdir()
-        shelf.resume(e, progress, data.fingerprint)
+        rows = shelf.resume(e, progress, data.fingerprint)
         playing = simulate(method, progress, CallingThread(), chosen)
 
         def play() -> bool:
@@ -112,7 +113,8 @@ def profile(
             row = next(playing, None)
             if row is None:
                 raise ValueError(f"{e} met a NaN or an infinity in round {progress.round}: there is no more to measure")
-            shelf.save_round(e, row, progress, data.fingerprint)
+            rows.append(row)
+            shelf.save(e, rows, progress, data.fingerprint)
             return "test_accuracy" in row
 
         for _ in range(WARM_UP):

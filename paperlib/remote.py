@@ -1,8 +1,8 @@
 """Stores at an address (any that fsspec knows, such as s3://bucket/runs), which machines without a common folder share.
 
-A run is played in a copy on this machine. Its folder is fetched when the run is begun or gone on with, and what a round
-has changed is sent after it, in the order in which `Store` writes it: killed at any point, the run goes on from a whole
-state on any machine.
+A run is played in a copy on this machine. Its folder is fetched when the run is begun or gone on with, and whenever a
+round is saved, what has changed is sent in the order in which `Store` writes it: killed at any point, the run goes on
+from a whole state on any machine.
 """
 
 import contextlib
@@ -78,8 +78,8 @@ class RemoteStore(Store):
         super().begin(experiment)
         self.send(experiment.digest)
 
-    def save_round(self, experiment: Experiment, row: Row, progress: Progress, fingerprint: str) -> None:
-        super().save_round(experiment, row, progress, fingerprint)
+    def save(self, experiment: Experiment, rows: list[Row], progress: Progress, fingerprint: str) -> None:
+        super().save(experiment, rows, progress, fingerprint)
         self.send(experiment.digest)
 
     def finish(self, experiment: Experiment, *arguments: Any) -> Run:

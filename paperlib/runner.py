@@ -15,15 +15,25 @@ from tqdm.auto import tqdm
 
 from paperlib import cost
 from paperlib.checks import one_of, shown, truth, whole
+from paperlib.data.datasets import available
 from paperlib.executors import Executor, Place, Processes
 from paperlib.experiment import Experiment, check_experiment
 from paperlib.federated.engines import ENGINES, choose, why_not
-from paperlib.federated.simulator import Progress, Row, dataset_of, prepare, simulate, simulate_together, unfinished
+from paperlib.federated.simulator import (
+    Progress,
+    Row,
+    check_parts,
+    dataset_of,
+    prepare,
+    simulate,
+    simulate_together,
+    unfinished,
+)
 from paperlib.federated.workers import arithmetic, worker_pool
 from paperlib.methods import FedAvg
 from paperlib.oneshot import OneShot
 from paperlib.oneshot import driver as one_shot
-from paperlib.store import Run, Store, at, evaluated
+from paperlib.store import Run, Saver, Store, at, evaluated
 from paperlib.version import version
 
 PROCESSES = Processes()
@@ -84,10 +94,10 @@ def run(
             warnings.warn(f"{e} is played by the engine sequential, {chosen.reason}", stacklevel=2)
         if not resume:
             shelf.begin(e)
-        rows = shelf.resume(e, progress, data.fingerprint)
+        rows, save = shelf.resume(e, progress, data.fingerprint), Saver(shelf, e, data.fingerprint)
         for row in playing:
             rows.append(row)
-            shelf.save_round(e, row, progress, data.fingerprint)
+            save(rows, progress)
             if on_round:
                 on_round(row)
         return _finish(shelf, method, progress, rows, _machine(on, chosen.name))
@@ -134,10 +144,11 @@ def run_together(
             shelf.resume(other, progress, data.fingerprint)
             for other, (_, progress) in zip(missing, prepared, strict=True)
         ]
+        savers = [Saver(shelf, other, data.fingerprint, beside=len(missing)) for other in missing]
         for played in simulate_together(prepared, pool):
             for i, row in played:
                 rows[i].append(row)
-                shelf.save_round(missing[i], row, prepared[i][1], data.fingerprint)
+                savers[i](rows[i], prepared[i][1])
                 if on_round:
                     on_round(row)
                 if not unfinished(*prepared[i]):
@@ -183,6 +194,8 @@ def run_many(
     shelf = at(store)
     unique = list(dict.fromkeys(experiments))
     missing = [e for e in unique if shelf.finished(e) is None]
+    # What other machines have is known there.
+    check_parts(e for e in missing if executor == PROCESSES or available(e.dataset))
     # The longest first, so that no long run is left alone at the end.
     seconds = {e: cost.seconds(e) for e in missing} if len(missing) > 1 else dict.fromkeys(missing, 1.0)
     missing.sort(key=seconds.__getitem__, reverse=True)
@@ -270,7 +283,7 @@ def _finish(
     kept = {}
     if isinstance(method, OneShot):
         summary, kept = summary | method.noted(progress), method.kept(progress)
-    return shelf.finish(e, summary, method.finish(progress.theta, progress.server), progress.buffers, kept)
+    return shelf.finish(e, rows, summary, method.finish(progress.theta, progress.server), progress.buffers, kept)
 
 
 def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progress, rows: list[Row]) -> dict[str, Any]:

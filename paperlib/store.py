@@ -2,11 +2,11 @@
 
 ``<store>/<digest>/`` holds ``experiment.json``; ``history.jsonl``, one line per round; while the run goes on,
 ``state.json`` and what it names: ``checkpoint-<round>.safetensors`` (global model, server state) and for every client
-with a persistent state ``client-<client>-<round>.safetensors``, of the last round that changed it; at the end
-``parameters.safetensors`` and, last, ``summary.json``, which makes the run count as finished. Every file but the
-history appears whole or not at all. A round writes new files, then ``state.json``, and only then deletes the files that
-are no longer named: killed at any point, a run goes on from a whole state. Both JSON files hold the SHA-256 of what
-they say and of the files beside them, so that damage is noticed: then this run, and no other, starts again.
+with a persistent state ``client-<client>-<round>.safetensors``, of the last saved round that changed it; at the end
+``parameters.safetensors`` and, last, ``summary.json``, which makes the run count as finished. Every file appears whole
+or not at all. Saving a round writes new files, then ``state.json``, and only then deletes the files that are no longer
+named: killed at any point, a run goes on from a whole state. Both JSON files hold the SHA-256 of what they say and of
+the files beside them, so that damage is noticed: then this run, and no other, starts again.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from paperlib.checks import shown
 from paperlib.experiment import Experiment
-from paperlib.federated.clients import ClientFile, ClientStates
+from paperlib.federated.clients import CACHE, ClientFile, ClientStates
 from paperlib.federated.simulator import Progress, Row
 from paperlib.files import DamagedFile, read_record, read_tensors, sha256_of, write, write_record, write_tensors
 from paperlib.parts import part
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 # Of state.json and what it names; 2 had no checksums of the history and of itself, 1 (without the entry) had the
 # clients' states in the checkpoint.
 FORMAT = 3
+
+SHARE = 0.01  # of a run's time that saving it may take
+ALLOWED = 0.5  # seconds that it may take however short the run is
 
 HISTORY, STATE, SUMMARY, PARAMETERS = "history.jsonl", "state.json", "summary.json", "parameters.safetensors"
 
@@ -161,7 +165,7 @@ class Store:
         shutil.rmtree(self.path / name, ignore_errors=True)
 
     def rows(self, experiment: Experiment) -> list[Row]:
-        """The run's history so far, one row per round, up to the first line that is damaged or half-written."""
+        """The run's history so far, one row per round, up to the first line that is damaged."""
         return lines(self.folder(experiment))
 
     def _rows(self, experiment: Experiment, sha256: str | None, count: int | None = None) -> list[Row]:
@@ -186,13 +190,10 @@ class Store:
         write(folder / "experiment.json", experiment.to_json().encode())
 
     @part("store")
-    def save_round(self, experiment: Experiment, row: Row, progress: Progress, fingerprint: str) -> None:
-        """Append a row of history, save what the round has changed, then replace ``state.json``."""
+    def save(self, experiment: Experiment, rows: list[Row], progress: Progress, fingerprint: str) -> None:
+        """Replace the history, save what has changed since the last call, then replace ``state.json``."""
         folder = self.folder(experiment)
-        with open(folder / HISTORY, "a") as history:
-            history.write(_line(row))
-            history.flush()
-            os.fsync(history.fileno())
+        write(folder / HISTORY, _lines(rows))
         clients = progress.clients
         clients.save(progress.round)
         tensors = {"theta": progress.theta, "buffers": progress.buffers}
@@ -241,19 +242,21 @@ class Store:
         progress.round, progress.clients = state["round"], clients
         progress.theta, progress.buffers = tensors.pop("theta"), tensors.pop("buffers")
         progress.server = {name.removeprefix("server/"): value for name, value in tensors.items()}
-        write(folder / HISTORY, "".join(map(_line, rows)).encode())
+        write(folder / HISTORY, _lines(rows))
         return rows
 
     def finish(
         self,
         experiment: Experiment,
+        rows: list[Row],
         summary: dict[str, Any],
         theta: Tensor,
         buffers: Tensor,
         kept: Mapping[str, Tensor] | None = None,
     ) -> Run:
-        """Write the final model, with what else is kept, and then the summary; delete the saved state."""
+        """Write the history, the final model with what else is kept, and then the summary; delete the saved state."""
         folder = self.folder(experiment)
+        write(folder / HISTORY, _lines(rows))
         parameters = write_tensors(folder / PARAMETERS, {**(kept or {}), "theta": theta, "buffers": buffers})
         files = {PARAMETERS: parameters, HISTORY: sha256_of(folder / HISTORY)}
         write_record(folder / SUMMARY, {**summary, "files": files})
@@ -269,8 +272,29 @@ class Store:
         return []
 
 
+class Saver:
+    """Saves rounds of a run, as often as that takes a hundredth of the run's time, and at least half a second of it.
+
+    The results of a run do not depend on which rounds were saved; a kill costs at most what has been played since. The
+    changes of the clients' states that are not yet saved stay in RAM, and are saved when they have become many.
+    beside: how many runs are played at the same time and share what saving may take.
+    """
+
+    def __init__(self, store: Store, experiment: Experiment, fingerprint: str, beside: int = 1):
+        self.store, self.experiment, self.fingerprint, self.beside = store, experiment, fingerprint, beside
+        self.started, self.spent = time.monotonic(), 0.0
+
+    def __call__(self, rows: list[Row], progress: Progress) -> None:
+        """After each round, with the whole history so far."""
+        before = time.monotonic()
+        allowed = max(ALLOWED, SHARE * (before - self.started)) / self.beside
+        if self.spent < allowed or progress.clients.unsaved > CACHE:
+            self.store.save(self.experiment, rows, progress, self.fingerprint)
+            self.spent += time.monotonic() - before
+
+
 def lines(folder: Path) -> list[Row]:
-    """The history in a run's folder, one row per round, up to the first line that is damaged or half-written."""
+    """The history in a run's folder, one row per round, up to the first line that is damaged."""
     path = folder / HISTORY
     rows: list[Row] = []
     with contextlib.suppress(ValueError):  # not JSON, or not text
@@ -331,9 +355,9 @@ def _set_aside(folder: Path) -> None:
         os.replace(folder / SUMMARY, folder / f"{SUMMARY}.damaged")
 
 
-def _line(row: Row) -> str:
-    return json.dumps(row) + "\n"
+def _lines(rows: list[Row]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def _sha256(rows: list[Row]) -> str:
-    return hashlib.sha256("".join(map(_line, rows)).encode()).hexdigest()
+    return hashlib.sha256(_lines(rows)).hexdigest()

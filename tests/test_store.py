@@ -14,10 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from paperlib import Experiment, Run, run, run_many, runner
+from paperlib import store as store_module
 from paperlib.data import load
 from paperlib.federated import clients
+from paperlib.federated.simulator import Progress
 from paperlib.paths import runs
-from paperlib.store import Store, evaluated
+from paperlib.store import Saver, Store, evaluated
 from paperlib.version import version
 
 
@@ -107,6 +109,52 @@ def test_interrupted_run_goes_on_after_its_last_round(tiny, store, whole, rounds
     played = []
     same(run(tiny, store=store, on_round=played.append), whole)
     assert [row["round"] for row in played] == list(range(rounds + 1, 6))
+
+
+def test_saving_takes_a_hundredth_of_a_run_and_half_a_second_of_a_short_one(tiny, monkeypatch):
+    now, saved = 0.0, []
+
+    class Slow(Store):
+        def save(self, experiment, rows, progress, fingerprint):
+            nonlocal now
+            now += 0.2
+            saved.append(len(rows))
+
+    monkeypatch.setattr(store_module, "ALLOWED", 0.5)
+    monkeypatch.setattr("paperlib.store.time.monotonic", lambda: now)
+    save, rows, progress = Saver(Slow("nowhere"), tiny, ""), [], Progress(0, torch.zeros(1), torch.zeros(0), {})
+    for round in range(1, 1001):
+        now += 1.0
+        rows.append({"round": round})
+        save(rows, progress)
+    assert saved[:4] == [1, 2, 3, 60]  # half a second is used up; six tenths are a hundredth after a minute
+    assert 0.2 * len(saved) == pytest.approx(now / 100, rel=0.02)
+
+
+def test_rounds_that_were_not_saved_are_played_again_with_the_same_bits(tiny, store, tmp_path, monkeypatch):
+    tiny = tiny.replace(method="scaffold")
+    first, second, interrupted = [], [], iter([False, False, True])
+
+    def stop(row):
+        first.append(row["round"])
+        if next(interrupted):
+            raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "ALLOWED", 1e-9)
+        patch.setattr(store_module, "SHARE", 0.0)
+        with pytest.raises(Interrupted):
+            run(tiny, store=store, on_round=stop)
+        assert first == [1, 2, 3]
+        assert Store(store).rounds_done(tiny) == 1
+        same(run(tiny, store=store, on_round=lambda row: second.append(row["round"])), run(tiny, store=tmp_path / "w"))
+    assert second == [2, 3, 4, 5]
+
+
+def test_clients_states_that_do_not_fit_into_ram_are_saved_after_every_round(tiny, store, monkeypatch, interrupt_after):
+    for name, value in (("ALLOWED", 0.0), ("SHARE", 0.0), ("CACHE", 0)):
+        monkeypatch.setattr(store_module, name, value)
+    interrupt_after(tiny.replace(method="scaffold"), 3, store)  # which asserts that three rounds are there
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -365,3 +413,18 @@ def test_run_waits_for_the_process_that_holds_its_lock(tiny, store):
         lock.release()
         waiting.get(60)
     assert len(played) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"clients": 241, "sampled": 1}, "clients"),
+        ({"train_size": 100_000}, "train_size=100000 is more than the"),
+        ({"dataset": "tinyimagenet"}, "tinyimagenet"),
+    ],
+)
+def test_a_grid_of_which_one_run_is_impossible_plays_none(tiny, store, monkeypatch, tmp_path, changes, sentence):
+    monkeypatch.setenv("PAPERLIB_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match=sentence):
+        run_many([tiny, tiny.replace(seed=1), tiny.replace(**changes)], store=store)
+    assert not store.exists()

@@ -10,6 +10,7 @@ under that name.
 import functools
 import hashlib
 import os
+from collections.abc import Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from paperlib.checks import MOST, one_line, plain, shown
 from paperlib.data import packed, sources
-from paperlib.data.packed import Source, Split
+from paperlib.data.packed import Source
 from paperlib.paths import ROOT
 
 SETS = ROOT / "data" / "sets"
@@ -153,12 +154,9 @@ def load(
     root = _directory(data_dir)
     if not isinstance(name, str):
         raise _unknown(name, root)
-    wanted = {"train_size": plain(train_size), "test_size": plain(test_size), "image_size": plain(image_size)}
-    for argument, size in wanted.items():
-        good = isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= MOST
-        if size is not None and not good:
-            raise ValueError(f"{argument}={shown(size)} must be at least 1 and whole, or None for all images.")
-    return _load(name, *wanted.values(), root, _device(device))
+    wanted = {"train_size": train_size, "test_size": test_size, "image_size": image_size}
+    sizes = [_size(argument, size) for argument, size in wanted.items()]
+    return _load(name, *sizes, root, _device(device))
 
 
 def available(name: str, data_dir: Path | str | None = None) -> bool:
@@ -169,12 +167,17 @@ def available(name: str, data_dir: Path | str | None = None) -> bool:
     return name in sources.FILES and sources.present(name, root)
 
 
-def training_labels(name: str, data_dir: Path | str | None = None) -> tuple[Tensor, Tensor | None]:
+def training_labels(
+    name: str, train_size: int | None = None, data_dir: Path | str | None = None
+) -> tuple[Tensor, Tensor | None]:
     """Labels int64 [N] of the training images of a set, and their writers [N] or None: all that a partition needs.
 
-    Of a pack no image is read. The results are kept: treat the tensors as read-only. Raises ValueError like `load`.
+    train_size: of the first n images (default: all). Of a pack no image is read. The results are kept: treat the
+    tensors as read-only. Raises ValueError like `load`.
     """
-    return _training_labels(name, _directory(data_dir))
+    labels, writers = _training_labels(name, _directory(data_dir))
+    n = _count("train_size", _size("train_size", train_size), labels, f"training images of data set '{name}'")
+    return labels[:n], None if writers is None else writers[:n]
 
 
 @functools.cache
@@ -202,8 +205,8 @@ def _load(
 ) -> Dataset:
     source = _read(name, image_size, root)
     train, test = source.train, source.test
-    train_size = _count("train_size", train_size, train, f"training images of data set '{name}'")
-    test_size = _count("test_size", test_size, test, f"test images of data set '{name}'")
+    train_size = _count("train_size", train_size, train.labels, f"training images of data set '{name}'")
+    test_size = _count("test_size", test_size, test.labels, f"test images of data set '{name}'")
     images = train.images(train_size)
 
     info = DATASETS.get(name)
@@ -263,10 +266,17 @@ def _check_image_size(name: str, image_size: int | None, choices: tuple[int, ...
         raise ValueError(f"image_size={image_size} is not a size of data set '{name}': choose {valid}.")
 
 
-def _count(argument: str, size: int | None, split: Split, what: str) -> int:
-    if size is not None and size > len(split.labels):
-        raise ValueError(f"{argument}={size} is more than the {len(split.labels)} {what}.")
-    return size or len(split.labels)
+def _size(argument: str, size: Any) -> int | None:
+    size = plain(size)
+    if size is not None and not (isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= MOST):
+        raise ValueError(f"{argument}={shown(size)} must be at least 1 and whole, or None for all images.")
+    return size
+
+
+def _count(argument: str, size: int | None, labels: Sized, what: str) -> int:
+    if size is not None and size > len(labels):
+        raise ValueError(f"{argument}={size} is more than the {len(labels)} {what}.")
+    return size or len(labels)
 
 
 def _mean_and_std(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

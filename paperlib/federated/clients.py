@@ -86,6 +86,11 @@ class ClientStates(MutableMapping[int, State]):
         """The newest file of a client."""
         return self._path(client, self.files[client].round)
 
+    @property
+    def unsaved(self) -> int:
+        """Bytes in RAM that have changed since the last `save`."""
+        return sum(map(_size, self._changed.values()))
+
     def save(self, round: int) -> None:
         """Write what has changed into new files, and point ``files`` to them; older versions stay where they are."""
         with self._lock:

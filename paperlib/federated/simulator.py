@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paperlib import networks
-from paperlib.data.datasets import Dataset, load
+from paperlib.data.datasets import Dataset, load, training_labels
 from paperlib.data.partitions import Partition, partition
 from paperlib.experiment import Experiment
 from paperlib.federated.clients import ClientStates
@@ -58,15 +58,31 @@ def dataset_of(experiment: Experiment, device: str = "cpu") -> Dataset:
 
 def parts_of(experiment: Experiment, data: Dataset) -> Partition:
     """The samples of every client of an experiment."""
-    e = experiment
+    return _divided(experiment, data.train_labels, data.writers)
+
+
+def check_parts(experiments: Iterable[Experiment]) -> None:
+    """Raise ValueError if an experiment asks for samples that are not at hand, or cannot be divided as it asks.
+
+    No image is read, and what several experiments have in common is tried once.
+    """
+    unlike = {
+        (e.dataset, e.train_size, e.partition, e.clients, e.alpha, e.partition_seed, e.min_samples): e
+        for e in experiments
+    }
+    for e in unlike.values():
+        _divided(e, *training_labels(e.dataset, e.train_size))
+
+
+def _divided(e: Experiment, labels: Tensor, writers: Tensor | None) -> Partition:
     return partition(
-        data.train_labels,
+        labels,
         e.partition,
         clients=e.clients,
         alpha=e.alpha,
         seed=e.partition_seed,
         min_samples=e.min_samples,
-        writers=data.writers,
+        writers=writers,
     )
 
 
