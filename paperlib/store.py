@@ -245,6 +245,7 @@ class Store:
         write(folder / HISTORY, _lines(rows))
         return rows
 
+    @part("store")
     def finish(
         self,
         experiment: Experiment,
