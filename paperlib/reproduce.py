@@ -53,7 +53,9 @@ def reproduce(
         folder = figures() / scale / notebook.parent.name / "notebooks"
         folder.mkdir(parents=True, exist_ok=True)
         executed = folder / notebook.name
-        parameters = {"scale": scale, "seeds": seeds, "recompute": recompute}
+        known = papermill.inspect_notebook(str(notebook))
+        given = {"scale": scale, "seeds": seeds, "recompute": recompute}
+        parameters = {name: value for name, value in given.items() if name in known}
         papermill.execute_notebook(
             str(notebook), str(executed), parameters, cwd=str(notebook.parent), progress_bar=False,
             extra_arguments=["--IPKernelApp.log_level=ERROR"],  # a kernel warns of its unencrypted local connection

@@ -14,10 +14,9 @@ from paperlib import plots
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
 from paperlib.papers.fedacd_diagrams import workflow
-from paperlib.papers.gathering import Runs
+from paperlib.papers.gathering import Runs, there
 from paperlib.papers.grid import TITLES, Row, cells, federation, parse, rows, runs_of, stacked
 from paperlib.papers.report import FigureSpec, TableSpec
-from paperlib.papers.scales import at_scale
 from paperlib.papers.settings import methods, setting
 
 MODELS = {"cnn": "fedacd_cnn", "resnet18": "fedacd_resnet18"}
@@ -105,12 +104,11 @@ def together_curves(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.Data
             histories = {}
             for method in TOGETHER:
                 row = {**PROTOCOL, "alpha": alpha, "method": method}
-                wanted = [at_scale(e, scale) for e in runs_of(in_protocol, row, seeds)]
-                histories[method] = [runs[e].history for e in wanted if e in runs]
-                for e in wanted:
-                    if e in runs:
-                        curve = runs[e].history[["round", "test_accuracy", "weight_divergence"]]
-                        data.append(curve.assign(alpha=alpha, method=method, seed=e.seed))
+                done = there(runs, runs_of(in_protocol, row, seeds), scale)
+                histories[method] = [run.history for run in done]
+                for run in done:
+                    curve = run.history[["round", "test_accuracy", "weight_divergence"]]
+                    data.append(curve.assign(alpha=alpha, method=method, seed=run.experiment.seed))
             found = {method: of for method, of in histories.items() if of}
             ax.set_title(f"β = {alpha:g}")
             if found:

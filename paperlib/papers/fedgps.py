@@ -12,10 +12,9 @@ from typing import Any
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
 from paperlib.papers.fedgps_descriptions import communication_costs, hyperparameters
-from paperlib.papers.gathering import Runs
+from paperlib.papers.gathering import Runs, there
 from paperlib.papers.grid import TITLES, Row, cell, cells, federation, rows, runs_of
 from paperlib.papers.report import DescriptionSpec, TableSpec
-from paperlib.papers.scales import at_scale
 from paperlib.papers.settings import methods, setting
 from paperlib.store import Run
 
@@ -60,8 +59,7 @@ def printed(name: str, metric: str, named: bool = True) -> list[dict[str, Any]]:
 
 def found(runs: Runs, wanted: list[Experiment], scale: str) -> list[Run]:
     """Those of the runs that are there and have not failed."""
-    there = [runs[at_scale(e, scale)] for e in wanted if at_scale(e, scale) in runs]
-    return [run for run in there if not run.summary["failed"]]
+    return [run for run in there(runs, wanted, scale) if not run.summary["failed"]]
 
 
 # -- tables by scenario

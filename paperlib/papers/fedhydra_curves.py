@@ -9,9 +9,8 @@ from matplotlib.figure import Figure
 from paperlib import plots
 from paperlib.experiment import Experiment
 from paperlib.papers.fedhydra import METHODS, experiment, place
-from paperlib.papers.gathering import Runs
+from paperlib.papers.gathering import Runs, there
 from paperlib.papers.grid import TITLES, Row, runs_of, stacked
-from paperlib.papers.scales import at_scale
 from paperlib.store import Run
 
 Draw = Callable[[Runs, str, int], tuple[Figure, pd.DataFrame]]
@@ -21,7 +20,7 @@ AT_ONCE = ("FedAvg", "OT")  # methods without epochs on the server
 
 def found(runs: Runs, row: Row, scale: str, seeds: int) -> list[Run]:
     """The runs there are of a row, at most one per seed."""
-    return [runs[e] for e in (at_scale(e, scale) for e in runs_of(experiment, row, seeds)) if e in runs]
+    return there(runs, runs_of(experiment, row, seeds), scale)
 
 
 def all_of(rows: Sequence[Row]) -> Callable[[int], list[Experiment]]:

@@ -20,7 +20,7 @@ from paperlib.papers import fedimpro_diagrams as diagrams
 from paperlib.papers.cells import Cell
 from paperlib.papers.fedimpro import BASIC, COMPARED, FEMNIST, MODELS, experiment
 from paperlib.papers.fedimpro_tables import BY_CUT, by_cut, cuts_of_the_cnn, rows
-from paperlib.papers.gathering import Runs
+from paperlib.papers.gathering import Runs, there
 from paperlib.papers.grid import TITLES, Make, Row, cell, parse, runs_of, stacked
 from paperlib.papers.report import FigureSpec
 from paperlib.papers.scales import at_scale
@@ -42,12 +42,11 @@ def basic(dataset: str, method: str) -> Row:
 
 def histories(runs: Runs, scale: str, seeds: int, curves: Mapping[str, Row], make: Make = experiment) -> pd.DataFrame:
     """Histories of all runs there are, below one another, with columns method (the name of the curve) and seed."""
-    data = []
-    for name, row in curves.items():
-        for e in runs_of(make, row, seeds):
-            run = runs.get(at_scale(e, scale))
-            if run is not None:
-                data.append(run.history.assign(method=name, seed=e.seed))
+    data = [
+        run.history.assign(method=name, seed=run.experiment.seed)
+        for name, row in curves.items()
+        for run in there(runs, runs_of(make, row, seeds), scale)
+    ]
     return pd.concat(data, ignore_index=True) if data else pd.DataFrame(columns=["round", "method", "seed"])
 
 

@@ -8,6 +8,7 @@ from paperlib.data.datasets import MissingDataError, available, load
 from paperlib.executors import Executor
 from paperlib.experiment import Experiment
 from paperlib.papers import reference
+from paperlib.papers.scales import at_scale
 from paperlib.runner import PROCESSES, run_many
 from paperlib.store import Run, at
 
@@ -23,6 +24,11 @@ def finished(experiments: Iterable[Experiment], store: Path | str | None = None,
         if run is not None:
             found[e] = run
     return found
+
+
+def there(runs: Runs, experiments: Iterable[Experiment], scale: str) -> list[Run]:
+    """Those of the runs that are there, in order, of experiments as the paper prints them."""
+    return [runs[e] for e in (at_scale(e, scale) for e in experiments) if e in runs]
 
 
 def collect(

@@ -14,7 +14,7 @@ from paperlib.experiment import Experiment
 from paperlib.metrics.curves import last_mean, rounds_to_target, smooth
 from paperlib.papers import grid
 from paperlib.papers.cells import failed
-from paperlib.papers.gathering import Runs
+from paperlib.papers.gathering import Runs, there
 from paperlib.papers.gc_fed import OWN, experiment
 from paperlib.papers.gc_fed_diagrams import partial_update
 from paperlib.papers.grid import TITLES, Row
@@ -49,7 +49,7 @@ def experiments_of(settings: Iterable[tuple[Row, str]], seeds: int) -> list[Expe
 def histories_of(runs: Runs, scale: str, row: Row, method: str, seeds: int, **changes: Any) -> list[pd.DataFrame]:
     """Histories of the seeds that have been run."""
     wanted = [e.replace(**changes) for e in experiments_of([(row, method)], seeds)]
-    return [runs[e].history for e in (at_scale(e, scale) for e in wanted) if e in runs]
+    return [run.history for run in there(runs, wanted, scale)]
 
 
 # The paper states no setting for this figure.
@@ -65,13 +65,12 @@ def participation_experiments(seeds: int) -> list[Experiment]:
 def participation(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
     """Figure 1: (a) a sketch, (b) distance of an update of K clients from that of all, mean over subsets and rounds."""
     data = []
-    for e in participation_experiments(seeds):
-        run = runs.get(at_scale(e, scale))
-        if run is not None:
-            gaps = [name for name in run.history.columns if name.startswith("participation_gap/")]
-            long = run.history.melt("round", gaps, var_name="clients", value_name="gap")
-            long["clients"] = long.clients.str.partition("/")[2].astype(int)
-            data.append(long.assign(data="iid" if e.alpha is None else f"α = {e.alpha:g}", seed=e.seed))
+    for run in there(runs, participation_experiments(seeds), scale):
+        e = run.experiment
+        gaps = [name for name in run.history.columns if name.startswith("participation_gap/")]
+        long = run.history.melt("round", gaps, var_name="clients", value_name="gap")
+        long["clients"] = long.clients.str.partition("/")[2].astype(int)
+        data.append(long.assign(data="iid" if e.alpha is None else f"α = {e.alpha:g}", seed=e.seed))
     table = grid.stacked(data, ["round", "clients", "gap", "data", "seed"])
     with plots.style():
         figure, (left, right) = plots.panels(2, 2, (3.2, 2.6))
@@ -222,8 +221,8 @@ def border(runs: Runs, scale: str, seeds: int) -> tuple[Figure, pd.DataFrame]:
     data = []
     for method, label in (("GC-Fed", "Local GC below, Global GC above"), ("LocalGC", "Local GC below, nothing above")):
         for share in LAMBDAS:
-            wanted = [at_scale(with_border(e, share), scale) for e in experiments_of([(BORDER, method)], seeds)]
-            for run in (runs[e] for e in wanted if e in runs):
+            wanted = [with_border(e, share) for e in experiments_of([(BORDER, method)], seeds)]
+            for run in there(runs, wanted, scale):
                 accuracy = last_mean(run.history.test_accuracy.to_numpy())
                 data.append({"lambda": share, "variant": label, "accuracy": accuracy})
     table = pd.DataFrame(data, columns=["lambda", "variant", "accuracy"])
