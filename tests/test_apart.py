@@ -1,5 +1,6 @@
 """Runs in a process of their own: paused, resumed, found again, and ended with whoever started them."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -92,6 +93,17 @@ def test_the_widget_shows_a_finished_run_at_once_and_who_else_works_on_one(tiny,
     words = widget.view.words
     widget.text.value += " round=3"
     assert widget.view.words == words and "no field" in widget._said.value  # the mistake is told, the view stays
+
+
+def test_a_run_that_ends_while_it_is_looked_at_is_looked_at_once_more(tiny, tmp_path, monkeypatch):
+    run(tiny, store=tmp_path)
+    widget, states = live.live_run(tiny, tmp_path), iter(["running"])
+    monkeypatch.setattr(live.LiveRun, "state", property(lambda self: next(states, "finished")))
+    widget.refresh()
+    assert "running, 5 of 5 rounds done" in widget.view.words  # the last thing before the summary was there
+    states = iter(["running"])
+    asyncio.run(widget._looking())
+    assert "finished after 5 of 5 rounds" in widget.view.words
 
 
 def test_the_model_is_tried_on_the_clients_of_its_round(tiny, tmp_path, interrupt_after):

@@ -341,8 +341,8 @@ class LiveRun(Explorer):
                     self.scene, self.round = scene, round
             if e != self.experiment:
                 continue
+            going = self.state in ("running", "elsewhere")  # asked first: what ends in between is looked at once more
             self.refresh()
-            going = self.state in ("running", "elsewhere")
             while going and e == self.experiment and self.store.rounds_done(e) == seen:
                 await asyncio.sleep(EVERY)
                 if self.state not in ("running", "elsewhere"):
