@@ -64,7 +64,7 @@ def parts_of(experiment: Experiment, data: Dataset) -> Partition:
 def check_parts(experiments: Iterable[Experiment]) -> None:
     """Raise ValueError if an experiment asks for samples that are not at hand, or cannot be divided as it asks.
 
-    No image is read, and what several experiments have in common is tried once.
+    Only labels are looked at, and what several experiments have in common is tried once.
     """
     unlike = {
         (e.dataset, e.train_size, e.partition, e.clients, e.alpha, e.partition_seed, e.min_samples): e
