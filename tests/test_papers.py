@@ -294,7 +294,7 @@ def test_stored_tables_and_figures_follow_from_the_shipped_runs(paper, name, tmp
 
 
 def test_headline_of_gc_fed_holds_in_the_shipped_runs(tmp_path):
-    """Scale small: GC-Fed and LocalGC are above FedAvg by at least 3 points, and GC-Fed above all that is not its own."""
+    """Scale small: GC-Fed and LocalGC are above FedAvg by at least 3 points, and GC-Fed above what others proposed."""
     table = papers.table("gc_fed", "T5", scale="small", store=tmp_path, compute=False)
     for column in ("CIFAR-10 5/100 α=0.05", "CIFAR-10 5/100 α=0.1"):
         ours = table[(column, "ours")]
