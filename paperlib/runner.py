@@ -194,10 +194,12 @@ def run_many(
     shelf = at(store)
     unique = list(dict.fromkeys(experiments))
     missing = [e for e in unique if shelf.finished(e) is None]
-    # What other machines have is known there.
-    check_parts(e for e in missing if executor == PROCESSES or available(e.dataset))
+    seconds = dict.fromkeys(missing, 1.0)
+    if len(missing) > 1:  # one alone is refused before it begins, and needs no order
+        # Other machines may have data sets that this one lacks.
+        check_parts(e for e in missing if executor == PROCESSES or available(e.dataset))
+        seconds = {e: cost.seconds(e) for e in missing}
     # The longest first, so that no long run is left alone at the end.
-    seconds = {e: cost.seconds(e) for e in missing} if len(missing) > 1 else dict.fromkeys(missing, 1.0)
     missing.sort(key=seconds.__getitem__, reverse=True)
     with _Bar(seconds, shelf, jobs, progress) as bar:
         if executor == PROCESSES and (jobs == 1 or len(missing) < 2):

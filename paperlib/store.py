@@ -29,7 +29,7 @@ from paperlib.checks import shown
 from paperlib.experiment import Experiment
 from paperlib.federated.clients import CACHE, ClientFile, ClientStates
 from paperlib.federated.simulator import Progress, Row
-from paperlib.files import DamagedFile, read_record, read_tensors, sha256_of, write, write_record, write_tensors
+from paperlib.files import DamagedFile, read_record, read_tensors, write, write_record, write_tensors
 from paperlib.parts import part
 from paperlib.paths import runs
 
@@ -193,7 +193,7 @@ class Store:
     def save(self, experiment: Experiment, rows: list[Row], progress: Progress, fingerprint: str) -> None:
         """Replace the history, save what has changed since the last call, then replace ``state.json``."""
         folder = self.folder(experiment)
-        write(folder / HISTORY, _lines(rows))
+        history = _write_history(folder, rows)
         clients = progress.clients
         clients.save(progress.round)
         tensors = {"theta": progress.theta, "buffers": progress.buffers}
@@ -203,7 +203,7 @@ class Store:
             "format": FORMAT,
             "round": progress.round,
             "sha256": write_tensors(checkpoint, tensors),
-            "history": sha256_of(folder / HISTORY),
+            "history": history,
             "data": fingerprint,
             "clients": {client: file._asdict() for client, file in clients.files.items()},
         }
@@ -242,7 +242,7 @@ class Store:
         progress.round, progress.clients = state["round"], clients
         progress.theta, progress.buffers = tensors.pop("theta"), tensors.pop("buffers")
         progress.server = {name.removeprefix("server/"): value for name, value in tensors.items()}
-        write(folder / HISTORY, _lines(rows))
+        _write_history(folder, rows)
         return rows
 
     @part("store")
@@ -257,9 +257,9 @@ class Store:
     ) -> Run:
         """Write the history, the final model with what else is kept, and then the summary; delete the saved state."""
         folder = self.folder(experiment)
-        write(folder / HISTORY, _lines(rows))
+        history = _write_history(folder, rows)
         parameters = write_tensors(folder / PARAMETERS, {**(kept or {}), "theta": theta, "buffers": buffers})
-        files = {PARAMETERS: parameters, HISTORY: sha256_of(folder / HISTORY)}
+        files = {PARAMETERS: parameters, HISTORY: history}
         write_record(folder / SUMMARY, {**summary, "files": files})
         _clear(folder)
         run = self.finished(experiment)
@@ -354,6 +354,13 @@ def _set_aside(folder: Path) -> None:
     """Let a damaged run no longer count as finished."""
     with contextlib.suppress(FileNotFoundError):
         os.replace(folder / SUMMARY, folder / f"{SUMMARY}.damaged")
+
+
+def _write_history(folder: Path, rows: list[Row]) -> str:
+    """Replace the history in a run's folder; returns its SHA-256."""
+    content = _lines(rows)
+    write(folder / HISTORY, content)
+    return hashlib.sha256(content).hexdigest()
 
 
 def _lines(rows: list[Row]) -> bytes:
