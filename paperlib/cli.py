@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE
@@ -31,6 +31,8 @@ Together = Annotated[int, typer.Option(help="runs of different seeds and partiti
 Where = Annotated[str, typer.Option(help="processes of this machine, or tasks on ray")]
 Address = Annotated[str | None, typer.Option(help="with ray: the cluster, auto for the one this machine belongs to")]
 Gpus = Annotated[float | None, typer.Option(help="with ray: GPUs of one run, such as 0.25 for four on each")]
+
+Cells = Annotated[list[str] | None, typer.Option("--only", help="field=value of the printed runs, such as alpha=0.1")]
 
 
 @app.command("list")
@@ -112,16 +114,21 @@ def run(
     executor: Where = "processes",
     address: Address = None,
     gpus: Gpus = None,
+    only: Cells = None,
 ) -> None:
-    """Run what is missing of a table or figure here or on Ray. Ctrl-C is safe: the same command goes on from there."""
+    """Run what is missing of a table or figure here or on Ray. Ctrl-C is safe: the same command goes on from there.
+
+    With --only, a part of it: --only dataset=cifar10 --only alpha=0.05 --only alpha=0.1
+    """
     from paperlib import executors, papers
 
     with sentences():
         where = executors.executor(executor, address=address, gpus=gpus)
         make = papers.figure if name in papers.figures(paper) else papers.table
         made = make(
-            paper, name, scale=scale, seeds=seeds, recompute=True, jobs=jobs, together=together, executor=where
-        ).save()
+            paper, name, scale=scale, seeds=seeds, recompute=True, jobs=jobs, together=together, executor=where,
+            only=chosen_fields(only),
+        ).save()  # fmt: skip
         console.print(repr(made), soft_wrap=True, markup=False)
         console.print(f"written to {made.path}.*")
 
@@ -153,9 +160,11 @@ def reproduce(
 @app.command()
 def plan(
     paper: Annotated[str, typer.Argument(help="one of the papers; without it, all")] = "",
+    name: Annotated[str, typer.Argument(help="one of its tables or figures; without it, all")] = "",
     scale: Scale = "paper",
     seeds: Seeds = 3,
     jobs: Jobs = CORES,
+    only: Cells = None,
     page: Annotated[bool, typer.Option(help="write the sizes of all grids into docs/scale.md")] = False,
 ) -> None:
     """What the tables and figures cost before they are run: runs, samples, operations, and hours on this machine."""
@@ -165,7 +174,7 @@ def plan(
         if page:
             console.print(f"written to {planning.write_page()}", soft_wrap=True)
             return
-        table = planning.sizes(planning.grids(paper, scale, seeds), jobs)
+        table = planning.sizes(planning.grids(paper, scale, seeds, name, chosen_fields(only)), jobs)
         view = Table(box=SIMPLE, title=f"Scale {scale}, {seeds} seeds", title_justify="left")
         for column in ("", *table.columns):
             view.add_column(str(column), justify="right" if column else "left", no_wrap=True)
@@ -314,6 +323,16 @@ def methods(name: Annotated[str, typer.Argument(help="one method in full, such a
         for method, texts in zip(one_shot.index, one_shot.to_numpy(str), strict=True):
             view.add_row(str(method), *map(escape, texts))
         console.print(view)
+
+
+def chosen_fields(words: list[str] | None) -> dict[str, list[Any]] | None:
+    """What --only was given, as `papers.table` takes it: a field named twice may have either value."""
+    from paperlib.experiment import field_and_value
+
+    fields: dict[str, list[Any]] = {}
+    for name, value in map(field_and_value, words or []):
+        fields.setdefault(name, []).append(value)
+    return fields or None
 
 
 @contextlib.contextmanager

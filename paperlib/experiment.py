@@ -266,4 +266,20 @@ def check_fields(names: Iterable[str], start: str = "") -> None:
             raise ValueError(f"{start}no field {shown(name)}; the fields are {', '.join(DEFAULTS)}")
 
 
+def field_and_value(word: str) -> tuple[str, Any]:
+    """What ``field=value`` says, as typed on the command line; the value in JSON or plain text.
+
+    Raises ValueError for another form and for a name that is no field of an `Experiment`.
+    """
+    name, given, text = word.partition("=")
+    if not given:
+        raise ValueError(f"{shown(word)} is not of the form field=value")
+    if name not in DEFAULTS:
+        raise ValueError(f"no field {shown(name)} as in {shown(word)}; the fields are {', '.join(DEFAULTS)}")
+    try:
+        return name, json.loads(text)
+    except (ValueError, RecursionError):
+        return name, text
+
+
 DEFAULTS = {f.name: {} if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(Experiment)}

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from paperlib import cost, papers
+from paperlib import checks, cost, papers
 from paperlib.experiment import Experiment
 from paperlib.files import write_between
-from paperlib.papers.gathering import finished
+from paperlib.papers.gathering import Only, finished
 from paperlib.paths import ROOT
 
 PAGE = ROOT / "docs" / "scale.md"
@@ -31,18 +31,28 @@ LARGE = [
 ]  # fmt: skip
 
 
-def grids(paper: str = "", scale: str = "paper", seeds: int = 3) -> dict[str, list[Experiment]]:
+def grids(
+    paper: str = "", scale: str = "paper", seeds: int = 3, name: str = "", only: Only | None = None
+) -> dict[str, list[Experiment]]:
     """The runs of each table and figure of a paper (default: of each paper), and of "all" of them, each once.
 
-    Raises ValueError for an unknown paper or scale.
+    With a name, of this table or figure; ``only`` of its runs are chosen as in `papers.table`, and need the name.
+    Raises ValueError for an unknown paper, scale or name.
     """
+    if only is not None and not name:
+        raise ValueError(
+            f"only is {checks.shown(only)}, but needs the name of the table or figure that it is to choose of"
+        )
+    if name and not paper:
+        raise ValueError(f"name is {checks.shown(name)}, but needs a paper: one of {', '.join(papers.TITLES)}")
     found: dict[str, dict[Experiment, None]] = {}
     for key in [paper] if paper else papers.TITLES:
-        for name in (*papers.tables(key), *papers.figures(key)):
-            runs = dict.fromkeys(papers.experiments(key, name, scale=scale, seeds=seeds))
+        for which in [name] if name else (*papers.tables(key), *papers.figures(key)):
+            runs = dict.fromkeys(papers.experiments(key, which, scale=scale, seeds=seeds, only=only))
             if runs:
-                found.setdefault(name if paper else papers.TITLES[key], {}).update(runs)
-    found["all"] = {e: None for runs in found.values() for e in runs}
+                found.setdefault(which if paper else papers.TITLES[key], {}).update(runs)
+    if not name:
+        found["all"] = {e: None for runs in found.values() for e in runs}
     return {name: list(runs) for name, runs in found.items()}
 
 

@@ -5,7 +5,6 @@ that are timed run without torch's profiler, which makes short operations severa
 one further round.
 """
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ from torch.profiler import profile as torch_profile
 
 from paperlib import checks
 from paperlib.checks import one_line, shown
-from paperlib.experiment import DEFAULTS, Experiment, check_experiment, fields_in
+from paperlib.experiment import Experiment, check_experiment, field_and_value, fields_in
 from paperlib.federated.engines import Engine, choose
 from paperlib.federated.simulator import dataset_of, prepare, sampled_clients, simulate
 from paperlib.federated.workers import arithmetic, worker_pool
@@ -224,15 +223,13 @@ def described(words: Sequence[str]) -> Experiment:
     """
     values: dict[str, Any] = {}
     for position, word in enumerate(words):
-        name, given, text = word.partition("=")
-        if not given and position == 0:
+        if "=" in word:
+            name, value = field_and_value(word)
+            values[name] = value
+        elif position == 0:
             values = _of_run(word)
-        elif not given:
-            raise ValueError(f"{shown(word)} is not of the form field=value; only the first word may name a run")
-        elif name not in DEFAULTS:
-            raise ValueError(f"no field {shown(name)} as in {shown(word)}; the fields are {', '.join(DEFAULTS)}")
         else:
-            values[name] = _value(text)
+            raise ValueError(f"{shown(word)} is not of the form field=value; only the first word may name a run")
     return Experiment(**values)
 
 
@@ -244,10 +241,3 @@ def _of_run(word: str) -> dict[str, Any]:
         where = f"nor the file or folder of a run, nor a digest in {shelf.place}"
         raise ValueError(f"{shown(word)} is neither field=value, {where}")
     return fields_in(path.read_bytes(), one_line(path))
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

@@ -364,6 +364,16 @@ def bad_overrides() -> st.SearchStrategy[Any]:
     )
 
 
+def bad_choices() -> st.SearchStrategy[Any]:
+    """Choices of runs that are no mapping, of an unknown field, or by what no field can be compared with."""
+    unknown = strings.filter(lambda s: s not in DEFAULTS)
+    return (
+        (st.integers() | strings | objects.filter(lambda x: x is not None and not isinstance(x, dict)))
+        | st.dictionaries(unknown, st.integers(), min_size=1, max_size=1)
+        | st.fixed_dictionaries({"alpha": st.lists(st.lists(st.integers()), min_size=1, max_size=3)})
+    )
+
+
 PLACES |= {
     "table paper": Place(bad_names(papers.TITLES), asked("paper"), "paper"),
     "table scale": Place(bad_names(RULES), asked("scale"), "scale"),
@@ -373,6 +383,7 @@ PLACES |= {
     "table recompute": Place(bad_truths, asked("recompute"), "recompute"),
     "table compute": Place(bad_truths, asked("compute"), "compute"),
     "table store": Place(bad_folders, asked("store"), "store"),
+    "table only": Place(bad_choices(), asked("only"), "only", says=lambda _: ""),
     "table name": Place(bad_names([]), lambda name: papers.table("gc_fed", name), "table"),
     "figure name": Place(bad_names([]), lambda name: papers.figure("fedgps", name), "figure"),
     "experiments name": Place(bad_names([]), lambda name: papers.experiments("fedacd", name), "table or figure"),
@@ -628,7 +639,7 @@ def test_numpy_scalars_are_numbers_and_names():
 
 # -- the command line
 
-COMMANDS = ("list", "show", "run", "reproduce", "scorecard", "ship", "compare", "profile", "methods")
+COMMANDS = ("list", "show", "run", "reproduce", "plan", "scorecard", "ship", "compare", "profile", "methods")
 # What comes before a bad word, and what it is called.
 TYPED = st.sampled_from([s for s in STRANGE if s and len(s) < 1000 and s[0] != "-"]) | st.text(
     st.characters(codec="utf-8"), min_size=1, max_size=9
@@ -644,6 +655,10 @@ COMMAND_LINES = st.one_of(
     ),
     st.tuples(st.sampled_from(["show", "run", "ship"]), few).map(lambda p: [p[0], "gc_fed", "T5", "--seeds", p[1]]),
     st.tuples(st.sampled_from(["--jobs", "--together"]), few).map(lambda p: ["run", "gc_fed", "T5", *p]),
+    st.tuples(st.sampled_from(["run", "plan"]), TYPED).map(lambda p: [p[0], "gc_fed", "T5", "--only", p[1]]),
+    TYPED.map(lambda w: ["plan", w]),
+    TYPED.map(lambda w: ["plan", "gc_fed", w]),
+    few.map(lambda n: ["plan", "gc_fed", "T5", "--seeds", n]),
     TYPED.map(lambda w: ["reproduce", w]),
     TYPED.map(lambda w: ["reproduce", "gc_fed", "--scale", w]),
     st.tuples(st.sampled_from(["--jobs", "--seeds"]), few).map(lambda p: ["reproduce", "gc_fed", *p]),

@@ -1,5 +1,7 @@
 """What a user types, and what they see."""
 
+import json
+
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -56,9 +58,26 @@ def test_run_makes_the_table_and_a_second_time_reads_it(cli, tmp_path):
     assert (tmp_path / "figures/smoke/gc_fed/T2.csv").exists()
 
 
+def test_a_part_of_a_table_can_be_planned_and_run(cli, tmp_path):
+    printed = ("dataset=cifar10", "alpha=0.05", "clients=100", "method=fedavg", "method=gc_fed")  # the digits at smoke
+    part = ("gc_fed", "T5", "--seeds", "1", "--scale", "smoke", *(w for word in printed for w in ("--only", word)))
+    planned = cli("plan", *part)
+    assert [line.split()[1] for line in planned.output.splitlines() if " T5 " in line] == ["2"]
+    assert cli("run", *part).exit_code == 0
+    ran = [json.loads(file.read_text()) for file in (tmp_path / "runs").glob("*/experiment.json")]
+    assert sorted(fields["method"] for fields in ran) == ["fedavg", "gc_fed"]
+    assert all(fields["alpha"] == 0.05 and fields["dataset"] == "digits" for fields in ran)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (("run", "gc_fed", "T5", "--only", "alpha"), "'alpha' is not of the form field=value"),
+        (("run", "gc_fed", "T5", "--only", "rate=0.1"), "no field 'rate' as in 'rate=0.1'; the fields are dataset"),
+        (("run", "gc_fed", "T5", "--only", "alpha=2"), "no run of GC-Fed T5 has alpha 2; there are 0.05, 0.1"),
+        (("plan", "gc_fed", "T5", "--only", "alpha=[1, 2]"), "alpha is [[1, 2]], but must be a name or a number"),
+        (("plan", "gc_fed", "--only", "alpha=0.1"), "needs the name of the table or figure"),
+        (("plan", "gc_fed", "T99"), "GC-Fed has no table or figure 'T99' here"),
         (("show", "gc_fed", "T99"), "GC-Fed has no table 'T99' here"),
         (("run", "gcfed", "T5"), "unknown paper 'gcfed'"),
         (("reproduce", "gc_fed", "nosuch"), "unknown paper 'nosuch'"),

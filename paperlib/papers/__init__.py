@@ -17,7 +17,7 @@ from paperlib.papers import (
     fedimpro_tables,
     gc_fed_report,
 )
-from paperlib.papers.gathering import Runs, collect, finished
+from paperlib.papers.gathering import Only, Runs, check_only, collect, finished, matching
 from paperlib.papers.report import (
     DescriptionSpec,
     FigureSpec,
@@ -83,6 +83,7 @@ def table(
     executor: Executor = PROCESSES,
     store: Path | str | None = None,
     overrides: Overrides | None = None,
+    only: Only | None = None,
 ) -> ResultTable | DescriptionTable:
     """A table of a paper, our values beside the printed ones; of a description, what it describes.
 
@@ -91,14 +92,16 @@ def table(
     overrides: hyperparameters of `hyperparameters(paper)` to replace, by method or for "all", such as
     ``{"FedProx": {"mu": 0.01}, "all": {"lr": 0.1}}``; the runs that this changes are made if they are not there, and
     the table says so and is saved in a folder of its own.
+    only: runs that may be made now, by fields of the experiments as printed, such as ``{"dataset": "cifar10", "alpha":
+        [0.05, 0.1]}``; the others are shown if they are finished.
     Raises ValueError, before any work, for a name that does not exist or a value that is impossible.
     """
     spec = _find(TABLES, paper, name, "table")
-    _check(scale, seeds, recompute, compute, jobs, together, store)
+    _check(scale, seeds, recompute, compute, jobs, together, store, only)
     if isinstance(spec, DescriptionSpec):
         return describe(paper, name, spec, scale)
     how = {"jobs": jobs, "together": together, "executor": executor}
-    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, how)
+    runs = _runs(paper, name, scale, seeds, overrides, only, compute, recompute, store, how)
     with overriding(paper, overrides):
         made = build_table(paper, name, spec, runs, scale, seeds)
     made.caption, made.path = _said(made.caption, made.path, paper, name, seeds, overrides)
@@ -118,12 +121,13 @@ def figure(
     executor: Executor = PROCESSES,
     store: Path | str | None = None,
     overrides: Overrides | None = None,
+    only: Only | None = None,
 ) -> ResultFigure:
     """A figure of a paper, drawn from our runs; parameters as in `table`."""
     spec = _find(FIGURES, paper, name, "figure")
-    _check(scale, seeds, recompute, compute, jobs, together, store)
+    _check(scale, seeds, recompute, compute, jobs, together, store, only)
     how = {"jobs": jobs, "together": together, "executor": executor}
-    runs = _runs(paper, name, scale, seeds, overrides, compute, recompute, store, how)
+    runs = _runs(paper, name, scale, seeds, overrides, only, compute, recompute, store, how)
     with overriding(paper, overrides):
         made = build_figure(paper, name, spec, runs, scale, seeds)
     made.caption, made.path = _said(made.caption, made.path, paper, name, seeds, overrides)
@@ -139,19 +143,34 @@ def spec(paper: str, name: str) -> Spec:
 
 
 def experiments(
-    paper: str, name: str, *, scale: str = "smoke", seeds: int = 3, overrides: Overrides | None = None
+    paper: str,
+    name: str,
+    *,
+    scale: str = "smoke",
+    seeds: int = 3,
+    overrides: Overrides | None = None,
+    only: Only | None = None,
 ) -> list[Experiment]:
-    """All runs that a table or figure needs at a scale, each once; overrides as in `table`."""
+    """All runs that a table or figure needs at a scale, each once; overrides and only as in `table`."""
     check_scale(scale)
     whole("seeds", seeds, 1)
     wanted = spec(paper, name)
     with overriding(paper, overrides):
         at_paper = needed(wanted, seeds)
+    if only is not None:
+        at_paper = matching(at_paper, only, f"{TITLES[paper]} {name}")
     return list(dict.fromkeys(at_scale(e, scale) for e in at_paper))
 
 
 def _check(
-    scale: str, seeds: int, recompute: bool, compute: bool, jobs: int, together: int, store: Path | str | None
+    scale: str,
+    seeds: int,
+    recompute: bool,
+    compute: bool,
+    jobs: int,
+    together: int,
+    store: Path | str | None,
+    only: Only | None,
 ) -> None:
     """Raise ValueError for what no table and no figure can be asked with."""
     check_scale(scale)
@@ -161,6 +180,8 @@ def _check(
         whole(name, value, 1)
     if not isinstance(store, Path | str | None):
         raise ValueError(f"store is {shown(store)}, but must be a folder, or None for the usual one")
+    if only is not None:
+        check_only(only)
 
 
 def _runs(
@@ -169,6 +190,7 @@ def _runs(
     scale: str,
     seeds: int,
     overrides: Overrides | None,
+    only: Only | None,
     compute: bool,
     recompute: bool,
     store: Path | str | None,
@@ -176,6 +198,7 @@ def _runs(
 ) -> Runs:
     """The runs behind a table or figure; those that overrides describe nobody has shipped, so they are always made."""
     wanted = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
+    chosen = set(experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides, only=only))
     shipped = not getattr(FIGURES[paper].get(name), "tensors", False)
     found: Runs = {}
     if not shipped:
@@ -184,7 +207,9 @@ def _runs(
         wanted, store = [e for e in wanted if e not in found], at(store).within("kept").place
     if not compute:
         return found | finished(wanted, store, shipped)
-    usual = set(experiments(paper, name, scale=scale, seeds=seeds)) if overrides else set(wanted)
+    found |= finished([e for e in wanted if e not in chosen], store, shipped)
+    wanted = [e for e in wanted if e in chosen]
+    usual = set(experiments(paper, name, scale=scale, seeds=seeds)) if overrides else chosen
     found |= collect([e for e in wanted if e in usual], recompute=recompute, shipped=shipped, store=store, **how)
     return found | collect([e for e in wanted if e not in usual], recompute=True, store=store, **how)
 

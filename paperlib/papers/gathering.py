@@ -1,18 +1,55 @@
 """Finished runs for a grid of experiments: from the local store, from the shipped reference, or played now."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from paperlib.checks import plain, shown
 from paperlib.data.datasets import MissingDataError, available, load
 from paperlib.executors import Executor
-from paperlib.experiment import Experiment
+from paperlib.experiment import Experiment, check_fields
 from paperlib.papers import reference
 from paperlib.papers.scales import at_scale
 from paperlib.runner import PROCESSES, run_many
 from paperlib.store import Run, at
 
 Runs = dict[Experiment, Run]
+Only = Mapping[str, Any]  # field of an experiment -> its value, or a list of values
+
+
+def check_only(only: Any) -> None:
+    """Raise ValueError for what cannot choose runs: not a mapping, an unknown field, neither names nor numbers."""
+    if not isinstance(only, Mapping):
+        raise ValueError(f'only is {shown(only)}, but must map fields to values, as in {{"alpha": 0.1}}')
+    check_fields(only, "only: ")
+    for name, value in only.items():
+        if not all(isinstance(plain(one), str | int | float | None) for one in _listed(value)):
+            raise ValueError(f"only: {name} is {shown(value)}, but must be a name or a number, or a list of these")
+
+
+def matching(experiments: Iterable[Experiment], only: Only, place: str = "the grid") -> list[Experiment]:
+    """Those of the experiments whose fields have the given values; of a list of values, any.
+
+    Raises ValueError as `check_only`, and, naming the place, for a value that none of the experiments has.
+    """
+    check_only(only)
+    grid = list(experiments)
+    chosen = grid
+    for name, value in only.items():
+        values = [plain(one) for one in _listed(value)]
+        there = ", ".join(dict.fromkeys(shown(getattr(e, name)) for e in grid))
+        for one in values:
+            if all(getattr(e, name) != one for e in grid):
+                raise ValueError(f"no run of {place} has {name} {shown(one)}; there are {there or 'none'}")
+        chosen = [e for e in chosen if getattr(e, name) in values]
+    if not chosen:
+        raise ValueError(f"no run of {place} is like {shown(dict(only))}; ask for less at once")
+    return chosen
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def finished(experiments: Iterable[Experiment], store: Path | str | None = None, shipped: bool = True) -> Runs:
