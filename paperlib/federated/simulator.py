@@ -233,7 +233,7 @@ class Round:
                 progress.clients[client] = trained.own
                 if local_models is not None:
                     local_models.append(LocalModel(client, weight, trained.theta, trained.buffers))
-                yield weight, client, trained.upload
+                yield weight, client, trained.upload | {"buffers": trained.buffers}
 
         # Who missed the round before as well has nothing left to drop.
         _miss_round(method, progress.clients, set(sampled_clients(e, self.number - 1)) - set(cohort))

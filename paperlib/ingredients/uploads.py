@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from torch import Tensor
 
-Upload = dict[str, Tensor]
+Upload = dict[str, Tensor]  # as the server reads it: "buffers" [Q] as well, BatchNorm's statistics of the client
 Uploads = Iterable[tuple[float, int, Upload]]  # (weight, client, upload) of every client that took part, once
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from paperlib.federated.context import Batch, Context, Optimizer, Visit
+from paperlib.federated.context import Batch, Context, Optimizer
 from paperlib.ingredients.options import option
 from paperlib.ingredients.passes import outputs_of
 from paperlib.ingredients.uploads import seen
@@ -66,11 +66,6 @@ class Calibrated(FedAvg):
 
     calibrate_on: str = option("sampled", choices=("sampled", "all"))
 
-    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
-        upload, own = super().end(theta_0, theta, shared, own, visit)
-        # A second time, because the hooks of the server do not see BatchNorm's statistics that every client sends.
-        return upload | ({"buffers": visit.buffers} if self.net.buffer_size else {}), own
-
     def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         sampled = theta.new_zeros(self.context.experiment.clients)
         buffers, total = torch.zeros(self.net.buffer_size, dtype=theta.dtype, device=theta.device), 0.0
@@ -79,8 +74,7 @@ class Calibrated(FedAvg):
             nonlocal total
             sampled[client] = 1
             total += p
-            if "buffers" in upload:
-                buffers.add_(upload["buffers"], alpha=p)
+            buffers.add_(upload["buffers"], alpha=p)
 
         new, server = super().aggregate(server, theta, seen(uploads, note))
         mean = {"buffers": buffers.div_(total or 1.0)} if self.net.buffer_size else {}
