@@ -15,10 +15,12 @@ from paperlib.networks.layers import Hyperspherical, orthonormal
 
 
 class FixedClassifier(FedAvg):
-    """The classifier is s W z / ||z|| with orthonormal rows W [C, d], which local training leaves alone.
+    """The classifier is s W z / ||z|| with unit rows W [C, d], orthonormal at first, which local training leaves alone.
 
     W is part of theta, as in a network that is trained as a whole, and is counted with it.
     """
+
+    needs_orthonormal = True  # else the rows are spread on the sphere where features are fewer than outputs
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -28,10 +30,10 @@ class FixedClassifier(FedAvg):
 
     def setup(self, context: Context) -> FedAvg:
         net, outputs = context.net, self.outputs(context.data.num_classes)
-        if net.feature_size < outputs:
-            raise ValueError(
-                f"{type(self).__name__} needs {outputs} orthogonal rows, but {net.name} has {net.feature_size} features"
-            )
+        least = outputs if self.needs_orthonormal else 2
+        if net.feature_size < least:
+            rows = f"{outputs} orthogonal rows" if self.needs_orthonormal else "at least 2 features to spread its rows"
+            raise ValueError(f"{type(self).__name__} needs {rows}, but {net.name} has {net.feature_size} features")
         # First, because a base may look at the network's tensors.
         net.replace_classifier(self.classifier(net, outputs), orthonormal)
         return super().setup(context)

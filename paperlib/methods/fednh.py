@@ -21,12 +21,14 @@ class FedNH(FixedClassifier):
     """Logits s W z / ||z||; clients train s and what gives z, the server W <- rho W + (1 - rho) mu, rows of length 1.
 
     mu_c is the direction of sum_k n_kc mu_kc, with mu_kc the normalised mean of z / ||z|| over client k's n_kc samples
-    of class c, under its own model. A class without samples keeps its prototype.
+    of class c, under its own model. A class without samples keeps its prototype. Prototypes start orthonormal, or, if
+    there are more classes than features, spread on the sphere.
 
     s: its value before round 1; None: 20 for a ResNet and 1 for others, as in the authors' code. learn_s: without it s
         stays there.
     """
 
+    needs_orthonormal = False
     rho: float = option(0.9, at_least=0, at_most=1)
     s: float | None = None
     learn_s: bool = True

@@ -142,11 +142,34 @@ def kaiming_fan_in(name: str, tensor: Tensor, module: nn.Module, generator: torc
 
 
 def orthonormal(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
-    """Orthonormal rows, for a `Hyperspherical` classifier with at least as many features as outputs."""
+    """Orthonormal rows, for a `Hyperspherical` classifier; with fewer features than outputs, rows that are spread."""
     if name == "scale":
         init.constant_(tensor, module.s)  # type: ignore[arg-type]
-    else:
+    elif len(tensor) <= tensor.shape[1]:
         init.orthogonal_(tensor, generator=generator)
+    else:
+        tensor.copy_(spread(init.normal_(tensor, generator=generator)))
+
+
+def spread(rows: Tensor) -> Tensor:
+    """Unit rows [C, d], d > 1, that point away from each other, starting from random ones.
+
+    They are at a minimum of the mean of -log(1 - cosine) over all pairs: a regular simplex for d = C - 1.
+    """
+    free = rows.double().requires_grad_()
+    first, second = torch.triu_indices(len(rows), len(rows), 1)
+    optimizer = torch.optim.LBFGS([free], max_iter=200, line_search_fn="strong_wolfe")
+
+    def energy() -> Tensor:
+        optimizer.zero_grad()
+        w = normalize(free, dim=1)
+        value = -(1 - (w @ w.T)[first, second]).log().mean()
+        value.backward()
+        return value
+
+    with torch.enable_grad():
+        optimizer.step(energy)  # type: ignore[no-untyped-call]
+    return normalize(free.detach(), dim=1).to(rows)
 
 
 def torch_default(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:

@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy, normalize
 from paperlib.data.batches import normalise
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import play_round, sampled_clients
+from paperlib.networks.layers import spread
 
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}
 
@@ -119,7 +120,26 @@ def test_prototypes_travel_with_the_model(play):
 def test_what_cannot_be_is_refused(start):
     with pytest.raises(ValueError, match=r"rho of FedNH is 1.5, but must be at least 0 and at most 1"):
         start("fednh", {"rho": 1.5})
-    with pytest.raises(ValueError, match="FedNH needs 4 orthogonal rows, but mlp has 3 features"):
-        start("fednh", width=0.01)
+    with pytest.raises(ValueError, match="SphereFed needs 4 orthogonal rows, but mlp has 3 features"):
+        start("spherefed", width=0.01)
+    with pytest.raises(ValueError, match="FedNH needs at least 2 features to spread its rows, but mlp has 1 features"):
+        start("fednh", width=0.004)
     with pytest.raises(ValueError, match="FedNH and SphereFed cannot be combined"):
         start("fednh", {"base": "spherefed"})
+
+
+def test_more_classes_than_features_start_spread_on_the_sphere(start, play):
+    """Four prototypes of three features are a regular tetrahedron, and training goes on from there."""
+    method, progress = start("fednh", width=0.01)
+    w = prototypes(method, progress.theta)
+    assert w.shape == (4, 3)
+    torch.testing.assert_close(w @ w.T, (4 * torch.eye(4, dtype=w.dtype) - 1) / 3, atol=1e-4, rtol=0)
+    assert torch.equal(start("fednh", width=0.01)[1].theta, progress.theta)
+    method, progress, _ = play("fednh", rounds=2, width=0.01)
+    assert (prototypes(method, progress.theta).norm(dim=1) - 1).abs().max() < 1e-6
+
+
+def test_many_prototypes_are_further_apart_than_random_ones():
+    rows = torch.randn(100, 48, generator=torch.Generator().manual_seed(0))
+    random, found = (normalize(w, dim=1) @ normalize(w, dim=1).T - 2 * torch.eye(100) for w in (rows, spread(rows)))
+    assert found.amax(1).mean() < 0.12 < 0.3 < random.amax(1).mean()
