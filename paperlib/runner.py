@@ -30,6 +30,7 @@ from paperlib.federated.simulator import (
     unfinished,
 )
 from paperlib.federated.workers import arithmetic, worker_pool
+from paperlib.fitting import check_fit
 from paperlib.methods import FedAvg
 from paperlib.oneshot import OneShot
 from paperlib.oneshot import driver as one_shot
@@ -197,7 +198,9 @@ def run_many(
     seconds = dict.fromkeys(missing, 1.0)
     if len(missing) > 1:  # one alone is refused before it begins, and needs no order
         # Other machines may have data sets that this one lacks.
-        check_parts(e for e in missing if executor == PROCESSES or available(e.dataset))
+        here = [e for e in missing if executor == PROCESSES or available(e.dataset)]
+        check_parts(here)
+        check_fit(here)
         seconds = {e: cost.seconds(e) for e in missing}
     # The longest first, so that no long run is left alone at the end.
     missing.sort(key=seconds.__getitem__, reverse=True)

@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 from paperlib import papers
+from paperlib.fitting import check_fit
+from paperlib.papers.scales import RULES
 from paperlib.papers.values import COUNTS, names, printed
 from paperlib.paths import NOTEBOOKS
 from paperlib.tables import DescriptionTable
@@ -89,3 +91,10 @@ def test_every_table_and_figure_is_saved_by_the_notebook_that_it_names_and_by_no
         saved.update((path.stem, name) for name in re.findall(rf'(?:table|figure)\(\s*"{paper}",\s*"(\w+)"', source))
     named = [*papers.tables(paper), *papers.figures(paper)]
     assert saved == Counter((papers.spec(paper, name).notebook, name) for name in named)
+
+
+@pytest.mark.parametrize("scale", RULES)
+@pytest.mark.parametrize("paper", COUNTS)
+def test_every_run_that_is_asked_for_can_be_set_up(paper, scale):
+    """A rule may make a network so narrow that a method cannot do with it."""
+    check_fit(e for key, name in WANTED if key == paper for e in papers.experiments(paper, name, scale=scale, seeds=1))

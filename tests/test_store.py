@@ -378,9 +378,11 @@ def test_two_jobs_give_the_runs_of_one(tiny, tmp_path):
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_run_that_raises_stops_the_others_and_its_sentence_arrives(tiny, store, jobs):
-    impossible, long = tiny.replace(rounds=6_000, partition="two_classes"), tiny.replace(rounds=5_000)
-    with pytest.raises(ValueError, match="it needs 5 clients, not 6"):
-        run_many([long, impossible], jobs=jobs, store=store)
+    longest, long = tiny.replace(rounds=6_000), tiny.replace(rounds=5_000)
+    store.mkdir()
+    (store / longest.digest).write_text("where the folder of its run would be")
+    with pytest.raises(OSError, match=longest.digest):
+        run_many([long, longest], jobs=jobs, store=store)
     assert Store(store).finished(long) is None
     with Store(store).lock(long).acquire(timeout=30):  # nobody works on it any more
         pass
@@ -421,6 +423,8 @@ def test_run_waits_for_the_process_that_holds_its_lock(tiny, store):
         ({"clients": 241, "sampled": 1}, "clients"),
         ({"train_size": 100_000}, "train_size=100000 is more than the"),
         ({"dataset": "tinyimagenet"}, "tinyimagenet"),
+        ({"method": "spherefed", "width": 0.01}, "SphereFed needs 10 orthogonal rows, but mlp has 3 features"),
+        ({"model": "resnet18_gn", "width": 0.7}, "45 channels do not divide into 32 groups of GroupNorm"),
     ],
 )
 def test_a_grid_of_which_one_run_is_impossible_plays_none(tiny, store, monkeypatch, tmp_path, changes, sentence):

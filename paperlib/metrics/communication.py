@@ -64,10 +64,10 @@ def played(name: str, model: str, classes: int = 10, width: float = 1.0, clients
     return Played(method, progress, (down[0], down[1]), (up[0], up[1]))
 
 
-def noise(n: int, classes: int) -> Dataset:
-    """A data set of n colour images of 32x32 pixels without any meaning, for training and again for testing."""
-    images = torch.randint(0, 256, (n, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+def noise(n: int, classes: int, shape: tuple[int, int, int] = (3, 32, 32)) -> Dataset:
+    """A data set of n images of a shape (channels, height, width) without any meaning, for training and for testing."""
+    images = torch.randint(0, 256, (n, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     labels = torch.arange(n) % classes
     labels[-1] = classes - 1  # so that there are as many classes
-    scale = (0.5,) * 3
+    scale = (0.5,) * shape[0]
     return Dataset("noise", images, labels, images, labels, tuple(map(str, range(classes))), scale, scale, "noise")

@@ -1,0 +1,28 @@
+"""Whether a method can be set up with its network, before any run of a grid is begun."""
+
+import json
+from collections.abc import Iterable
+
+from paperlib import cost, methods, networks
+from paperlib.experiment import Experiment
+from paperlib.federated.context import Context
+from paperlib.federated.simulator import parts_of
+from paperlib.metrics.communication import noise
+
+
+def check_fit(experiments: Iterable[Experiment]) -> None:
+    """Raise ValueError if a method refuses its network, its number of classes or the shape of its images.
+
+    Each combination is set up once, with a single client that holds two images of noise per class.
+    """
+    unlike = {
+        (e.method, json.dumps(e.method_options, sort_keys=True), e.model, e.width, cost.images(e)): e
+        for e in experiments
+        if not e.one_shot
+    }
+    for (_, _, _, _, (shape, classes)), e in unlike.items():
+        data = noise(2 * classes, classes, shape)
+        alone = e.replace(clients=1, sampled=1, partition="iid", alpha=None, train_size=None, measure=())
+        method = methods.build(e.method, {**e.method_options, **cost.CHEAP.get(e.method, {})})
+        net = networks.build(e.model, shape, method.outputs(classes), e.width)
+        method.setup(Context(alone, data, parts_of(alone, data), net))
