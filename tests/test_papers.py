@@ -277,8 +277,10 @@ def test_a_table_is_written_with_ours_beside_printed(tmp_path, monkeypatch):
     assert len(cells) == 117 and cells.printed.notna().all()
 
 
-STORED = [("gc_fed", n) for n in ("T2", "T4", "T5", "T8", "F4", "F5", "F6")] + [("fedgps", n) for n in ("T4", "T19")]
-STORED += [("fedacd", n) for n in ("E1", "E2", "E3")] + [("fedimpro", n) for n in ("T1", "E1", "E2")]
+STORED = [("gc_fed", n) for n in ("T2", "T4", "T5", "T6", "T7", "T8", "F4", "F5", "F6")]
+STORED += [("fedgps", n) for n in ("T4", "T19")] + [("fedhydra", "T6")]
+STORED += [("fedacd", n) for n in ("T1", "T2", "T3", "T8", "T9", "E1", "E2", "E3")]
+STORED += [("fedimpro", n) for n in ("T1", "T11", "E1", "E2")]
 
 
 @pytest.mark.parametrize(("paper", "name"), STORED)
