@@ -198,7 +198,9 @@ def _runs(
 ) -> Runs:
     """The runs behind a table or figure; those that overrides describe nobody has shipped, so they are always made."""
     wanted = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
-    chosen = set(experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides, only=only))
+    chosen = set(wanted)
+    if only is not None:
+        chosen = set(experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides, only=only))
     shipped = not getattr(FIGURES[paper].get(name), "tensors", False)
     found: Runs = {}
     if not shipped:
