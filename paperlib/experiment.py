@@ -274,8 +274,7 @@ def field_and_value(word: str) -> tuple[str, Any]:
     name, given, text = word.partition("=")
     if not given:
         raise ValueError(f"{shown(word)} is not of the form field=value")
-    if name not in DEFAULTS:
-        raise ValueError(f"no field {shown(name)} as in {shown(word)}; the fields are {', '.join(DEFAULTS)}")
+    check_fields([name], f"{shown(word)}: ")
     try:
         return name, json.loads(text)
     except (ValueError, RecursionError):

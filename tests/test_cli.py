@@ -73,7 +73,7 @@ def test_a_part_of_a_table_can_be_planned_and_run(cli, tmp_path):
     ("words", "sentence"),
     [
         (("run", "gc_fed", "T5", "--only", "alpha"), "'alpha' is not of the form field=value"),
-        (("run", "gc_fed", "T5", "--only", "rate=0.1"), "no field 'rate' as in 'rate=0.1'; the fields are dataset"),
+        (("run", "gc_fed", "T5", "--only", "rate=0.1"), "'rate=0.1': no field 'rate'; the fields are dataset"),
         (("run", "gc_fed", "T5", "--only", "alpha=2"), "no run of GC-Fed T5 has alpha 2; there are 0.05, 0.1"),
         (("plan", "gc_fed", "T5", "--only", "alpha=[1, 2]"), "alpha is [[1, 2]], but must be a name or a number"),
         (("plan", "gc_fed", "--only", "alpha=0.1"), "needs the name of the table or figure"),

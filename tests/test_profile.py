@@ -253,8 +253,8 @@ def test_a_run_is_found_by_digest_folder_and_file_and_left_alone(cli, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("metod=gc_fed",), "no field 'metod' as in 'metod=gc_fed'; the fields are dataset, model,"),
-        (("color=[red]",), "no field 'color' as in 'color=[red]'"),
+        (("metod=gc_fed",), "'metod=gc_fed': no field 'metod'; the fields are dataset, model,"),
+        (("color=[red]",), "'color=[red]': no field 'color'; the fields are"),
         (("model=cnnn",), "unknown model 'cnnn'; choose one of mlp,"),
         (("clients=many",), "clients is 'many', but must be a whole number"),
         (("0123456789abcdef",), "'0123456789abcdef' is neither field=value, nor the file or folder of a run"),
