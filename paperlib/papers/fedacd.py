@@ -27,12 +27,13 @@ def experiment(row: Row, seed: int) -> Experiment:
     """The run behind a printed number, at the paper's scale."""
     chosen, varied = setting("fedacd", row["method"], row["dataset"]), parse(row["setting"])
     method, options = chosen.method, chosen.options
-    # FedACD's own values are left out: a row of Tables 5 and 7 that has them is the run of the main tables.
+    # What holds in the main tables is left out, so that rows of Tables 5 and 7 which repeat it are the same runs:
+    # lambda is 1, and FedACD mixes where the others do not.
     if float(varied.get("lambda", 1)) != 1:
         options["lambda_"] = float(varied["lambda"])
     if method == "fedacd" and varied.get("mixup") == "0":
         options["mixup"] = 0.0
-    if method != "fedacd" and varied.get("mixup") == "1":
+    elif method != "fedacd" and varied.get("mixup") == "1":
         options, method = (options | {"base": method} if method != "fedavg" else options), "mixup"
     return Experiment(
         dataset=row["dataset"],
