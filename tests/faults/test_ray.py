@@ -30,10 +30,11 @@ def test_runs_of_a_node_that_leaves_go_on_on_another_with_the_same_bits(tiny, tm
                 run_many(grid, jobs=2, store=shelf.path, executor=Ray(address=cluster.address))
             )
         )
-        playing.start()
-        wait_until(lambda: sum(shelf.rounds_done(e) > 20 for e in grid) == 2)
-        assert not results
-        cluster.remove_node(nodes[0], allow_graceful=False)
+        with shelf.lock(grid[2]):  # the last run waits, so that there is work when the node leaves
+            playing.start()
+            wait_until(lambda: all(shelf.rounds_done(e) > 20 for e in grid[:2]))
+            assert not results
+            cluster.remove_node(nodes[0], allow_graceful=False)
         survived()
         playing.join()
     finally:
