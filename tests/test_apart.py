@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -15,17 +14,12 @@ from paperlib.apart import Apart, started, worked_on
 from paperlib.store import Store
 from paperlib.widgets import live
 
-
-def wait_until(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
+from .processes import wait_until
 
 
 def test_a_run_that_is_paused_and_resumed_ends_with_the_bits_of_an_undisturbed_one(tiny, tmp_path):
     # SCAFFOLD keeps state at the server and at every client
-    e = tiny.replace(method="scaffold", rounds=60)
+    e = tiny.replace(method="scaffold", rounds=300)
     shelf = Store(tmp_path / "paused")
     first = Apart(e, shelf)
     assert started(e, shelf) is first
@@ -33,7 +27,7 @@ def test_a_run_that_is_paused_and_resumed_ends_with_the_bits_of_an_undisturbed_o
     assert worked_on(e, shelf)
     first.stop()
     done = shelf.rounds_done(e)
-    assert 3 <= done < 60 and not first.alive and started(e, shelf) is None and not worked_on(e, shelf)
+    assert 3 <= done < 300 and not first.alive and started(e, shelf) is None and not worked_on(e, shelf)
 
     second = Apart(e, shelf)
     wait_until(lambda: not second.alive)

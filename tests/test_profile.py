@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import time
 from collections import Counter
 
 import pytest
@@ -19,26 +18,47 @@ from paperlib.methods import REGISTRY, FedAvg
 from paperlib.parts import PARTS, listening, part
 from paperlib.profile import Clock, described, profile
 
-SLEEP = 0.03
 ENGINES = pytest.mark.parametrize("engine", ["sequential", "vectorised"])
 
 
+class Watch:
+    """Time that passes only where somebody takes it."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self) -> None:
+        self.now += 1.0
+
+
 @pytest.fixture
-def sleepy(monkeypatch):
-    """An experiment's method becomes FedAvg with one hook that sleeps; returns the list of its calls."""
+def watch(monkeypatch):
+    """A profile measures with this watch."""
+    watch = Watch()
+    monkeypatch.setattr("paperlib.profile.time", watch)
+    return watch
+
+
+@pytest.fixture
+def sleepy(monkeypatch, watch):
+    """The method "sleepy" becomes FedAvg with one hook that takes a second."""
 
     def make(hook):
-        calls = []
-
         def slow(self, *args):
-            calls.append(hook)
-            time.sleep(SLEEP)
+            watch.sleep()
             return getattr(FedAvg, hook)(self, *args)
 
         monkeypatch.setitem(REGISTRY, "sleepy", type("Sleepy", (FedAvg,), {hook: slow}))
-        return calls
 
     return make
+
+
+def only(part: str, seen) -> bool:
+    """Whether one part took time, whole seconds of it, and no other one did."""
+    seconds = seen.table.seconds
+    return seconds[part] == seen.whole >= 1 and set(seconds.index[seconds > 0]) == {part}
 
 
 @ENGINES
@@ -70,26 +90,21 @@ def test_parts_add_up_to_the_whole(tiny: Experiment, engine: str):
     ],
 )
 def test_the_time_of_a_hook_shows_up_in_its_part(tiny: Experiment, sleepy, engine: str, hook: str, where: str):
-    calls = sleepy(hook)
+    sleepy(hook)
     seen = profile(tiny.replace(method="sleepy"), rounds=1, engine=engine)
-    assert seen.engine.name == engine and len(calls) >= 2
-    assert seen.table.seconds[where] > SLEEP
-    assert seen.table.seconds.drop("store").idxmax() == where  # a disk takes the time it takes
+    assert seen.engine.name == engine and only(where, seen)
 
 
 @ENGINES
-def test_making_a_batch_is_data(tiny: Experiment, monkeypatch: pytest.MonkeyPatch, engine: str):
-    calls = []
-
+def test_making_a_batch_is_data(tiny: Experiment, monkeypatch: pytest.MonkeyPatch, watch: Watch, engine: str):
     def slow(*arguments):
-        calls.append(1)
-        time.sleep(SLEEP)
+        watch.sleep()
         return normalise(*arguments)
 
     normalise = batches.normalise
     monkeypatch.setattr(batches, "normalise", slow)
     seen = profile(tiny.replace(eval_every=50), rounds=1, engine=engine)
-    assert len(calls) >= 2 and seen.table.seconds.drop("store").idxmax() == "data"
+    assert only("data", seen)
 
 
 def test_passes_of_an_evaluation_are_evaluation(tiny: Experiment):
@@ -113,38 +128,40 @@ def test_samples_count_every_local_epoch_of_the_timed_rounds(tiny: Experiment):
     assert f"{seen.samples / seen.whole:,.0f} samples per second" in str(seen)
 
 
-def test_a_replayed_step_counts_as_graph(tiny: Experiment, pool):
+def test_a_replayed_step_counts_as_graph(tiny: Experiment, pool, watch: Watch):
     replays = []
 
     def record(step):
-        return lambda: (replays.append(step), time.sleep(SLEEP))
+        return lambda: (replays.append(step), watch.sleep())
 
     method, progress = prepare(tiny.replace(alpha=None, partition="iid", sampled=6), load("digits", train_size=240))
     captured, clock = Captured(record), Clock()
     engine = Engine("captured", lambda round, pool: (captured(round.start(client)) for client in round.cohort))
     with listening(clock):
         play_round(method, progress, pool, engine=engine)
-    assert len(replays) == 6 and clock.read()["graph"] >= 6 * SLEEP
+    taken = clock.read()
+    assert taken["graph"] == len(replays) == 6 and sum(taken.values()) == 6
 
 
-def test_an_open_part_goes_on_after_one_within():
+def test_an_open_part_goes_on_after_one_within(watch: Watch):
     clock = Clock()
     with listening(clock), part("method"):
         with part("forward"):
-            time.sleep(SLEEP)
-        time.sleep(2 * SLEEP)
+            watch.sleep()
+        watch.sleep()
+        watch.sleep()
     taken = clock.read()
-    assert taken["forward"] >= SLEEP and taken["method"] >= 2 * SLEEP
-    assert clock.read()["forward"] == 0  # it has been read
+    assert (taken["forward"], taken["method"], sum(taken.values())) == (1, 2, 3)
+    assert sum(clock.read().values()) == 0  # it has been read
 
 
-def test_a_part_that_raises_is_left():
+def test_a_part_that_raises_is_left(watch: Watch):
     clock = Clock()
     with listening(clock):
         with pytest.raises(ValueError, match="broken"), part("forward"):
             raise ValueError("broken")
-        time.sleep(SLEEP)
-    assert clock.open == ["other"] and clock.read()["other"] >= SLEEP
+        watch.sleep()
+    assert clock.open == ["other"] and clock.read()["other"] == 1
 
 
 @ENGINES

@@ -18,7 +18,7 @@ from paperlib.store import at
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(remote, "BEAT", 0.02)
-    monkeypatch.setattr(remote, "PATIENCE", 0.4)
+    monkeypatch.setattr(remote, "PATIENCE", 2.0)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_claim_that_gives_signs_of_life_is_waited_for_and_a_dead_one_is_taken_
     machine("second")
     with first:
         with pytest.raises(Timeout):
-            at(address).lock(tiny).acquire(timeout=5 * remote.PATIENCE)
+            at(address).lock(tiny).acquire(timeout=2 * remote.PATIENCE)
     with at(address).lock(tiny).acquire(timeout=1):
         pass
     dead = at(address).lock(tiny).acquire()

@@ -16,6 +16,8 @@ import torch
 from paperlib import Experiment, run
 from paperlib.store import Store
 
+from .processes import play_until, wait_until
+
 KILLS = 20
 
 
@@ -24,11 +26,12 @@ def test_run_killed_at_twenty_random_moments_ends_with_the_same_bits(tiny, tmp_p
     e = tiny.replace(method="scaffold", rounds=200, clients=10, sampled=4, eval_every=3)
     whole = run(e, store=tmp_path / "whole")
     shelf, stream, killed_after = Store(tmp_path / "killed"), np.random.default_rng(0), []
-    for _ in range(KILLS):
-        process = forkserver.Process(target=run, args=(e,), kwargs={"store": shelf.path, "workers": 1})
-        process.start()
+    for kill in range(KILLS):
         goal = shelf.rounds_done(e) + stream.integers(0, 4)
-        while shelf.rounds_done(e) < goal and process.is_alive():
+        last = e.rounds * (kill + 2) // (KILLS + 2)
+        process = forkserver.Process(target=play_until, args=(last, e, shelf.path))
+        process.start()
+        while shelf.rounds_done(e) < min(goal, last) and process.is_alive():
             time.sleep(0.001)
         time.sleep(stream.uniform(0, 0.03))
         process.kill()
@@ -107,11 +110,3 @@ def next_round(e: Experiment, store: Path) -> int:
 def heed_ctrl_c() -> None:
     """A test run in the background of a shell ignores the signal, and hands that down."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def wait_until(condition, process: subprocess.Popen, seconds: float = 180) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, "the process ended before it was interrupted"
-        assert time.monotonic() < end, "the runs did not get going"
-        time.sleep(0.02)

@@ -15,6 +15,7 @@ from paperlib import Experiment, run, run_many
 from paperlib import store as store_module
 from paperlib.store import Store
 
+from ..processes import play_until, wait_until
 from .conftest import same
 
 pytestmark = pytest.mark.faults
@@ -39,7 +40,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bits(
     shelf, stream, moments = Store(tmp_path / "killed"), np.random.default_rng(0), set()
     for kill in range(kills):
         goal = min(shelf.rounds_done(e) + stream.integers(0, 3), e.rows * (kill + 1) // (kills + 2))
-        process = forkserver.Process(target=_play_until, args=(e.rows * (kill + 2) // (kills + 2), e, shelf.path))
+        process = forkserver.Process(target=play_until, args=(e.rows * (kill + 2) // (kills + 2), e, shelf.path))
         process.start()
         while shelf.rounds_done(e) < goal and process.is_alive():
             time.sleep(0.001)
@@ -51,17 +52,6 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bits(
         survived()
     assert len(moments) > kills / 4
     same(run(e, store=shelf.path), run(e, store=tmp_path / "whole"))
-
-
-def _play_until(last: int, e: Experiment, store: Path) -> None:
-    """Wait after a round to be killed: however late that happens, the run has not come to its end."""
-
-    def wait(row):
-        while row["round"] >= last:
-            time.sleep(1)
-
-    store_module.ALLOWED = float("inf")  # every round is saved, however long that takes; in this process, which ends
-    run(e, store=store, workers=1, on_round=wait)
 
 
 GRID = """
@@ -118,14 +108,6 @@ def alive(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def wait_until(condition, process: subprocess.Popen | None = None, seconds: float = 180) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert process is None or process.poll() is None, "the process ended before it was killed"
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
 
 
 def test_a_run_that_no_longer_has_memory_goes_on_when_it_has(tiny, tmp_path, forkserver):

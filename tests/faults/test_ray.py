@@ -8,8 +8,8 @@ from paperlib import run_many
 from paperlib.executors import Ray
 from paperlib.store import Store
 
+from ..processes import wait_until
 from .conftest import same
-from .test_kills import wait_until
 
 pytest.importorskip("ray")
 
