@@ -306,6 +306,17 @@ def test_headline_of_gc_fed_holds_in_the_shipped_runs(tmp_path):
     assert ours.notna().all() and ours.drop(["GC-Fed", "LocalGC", "GlobalGC"]).max() + 3 < ours["GC-Fed"]
 
 
+def test_every_method_gains_by_gc_fed_around_it_in_the_shipped_runs(tmp_path):
+    """Table 7, scale small: six methods, in each of its four columns."""
+    table = papers.table("gc_fed", "T7", scale="small", seeds=2, store=tmp_path, compute=False)
+    assert (table.xs("status", axis=1, level=1) == "2 of 2 seeds").to_numpy().all()
+    ours = table.xs("ours", axis=1, level=1)
+    methods = [row.removesuffix(" alone") for row in ours.index if row.endswith(" alone")]
+    assert len(methods) == 6
+    for method in methods:
+        assert (ours.loc[f"{method} + GC-Fed"] > ours.loc[f"{method} alone"]).all()
+
+
 def test_headline_of_fedacd_holds_in_the_shipped_runs(tmp_path):
     """One protocol, scale small, 5 of 10 clients: FedACD is above FedAvg, and no method's local models risk less."""
     accuracy, risk = (papers.table("fedacd", n, scale="small", store=tmp_path, compute=False) for n in ("E1", "E2"))
