@@ -277,10 +277,10 @@ def test_a_table_is_written_with_ours_beside_printed(tmp_path, monkeypatch):
     assert len(cells) == 117 and cells.printed.notna().all()
 
 
-STORED = [("gc_fed", n) for n in ("T2", "T4", "T5", "T6", "T7", "T8", "F4", "F5", "F6")]
+STORED = [("gc_fed", n) for n in ("T2", "T4", "T5", "T6", "T7", "T8", "F4", "F5", "F6", "F7")]
 STORED += [("fedgps", n) for n in ("T1", "T4", "T13", "T19")] + [("fedhydra", n) for n in ("T1", "T2", "T6")]
 STORED += [("fedacd", n) for n in ("T1", "T2", "T3", "T5", "T8", "T9", "E1", "E2", "E3")]
-STORED += [("fedimpro", n) for n in ("T1", "T2", "T3", "T7", "T11", "E1", "E2")]
+STORED += [("fedimpro", n) for n in ("T1", "T2", "T3", "T7", "T8", "T11", "E1", "E2", "F10")]
 
 
 @pytest.mark.parametrize(("paper", "name"), STORED)
@@ -317,6 +317,15 @@ def test_every_method_gains_by_gc_fed_around_it_in_the_shipped_runs(tmp_path):
         assert (ours.loc[f"{method} + GC-Fed"] > ours.loc[f"{method} alone"]).all()
 
 
+def test_gc_fed_brings_representations_nearer_to_those_of_iid_clients_in_the_shipped_runs(tmp_path):
+    """Figure 7, scale small: in every layer, mean over the rounds."""
+    figure = papers.figure("gc_fed", "F7", scale="small", seeds=2, store=tmp_path, compute=False)
+    cka = figure.data.groupby(["layer", "method"]).cka.mean().unstack()
+    assert len(cka) == 4
+    distance = cka.sub(cka["FedAvg, iid"], axis=0).abs()
+    assert (distance["GC-Fed"] < 0.8 * distance["FedAvg"]).all()
+
+
 def test_headline_of_fedacd_holds_in_the_shipped_runs(tmp_path):
     """One protocol, scale small, 5 of 10 clients: FedACD is above FedAvg, and no method's local models risk less."""
     accuracy, risk = (papers.table("fedacd", n, scale="small", store=tmp_path, compute=False) for n in ("E1", "E2"))
@@ -343,6 +352,14 @@ def test_noise_costs_fedimpro_little_in_the_shipped_runs(tmp_path):
     table = papers.table("fedimpro", "T7", scale="small", seeds=2, store=tmp_path, compute=False)
     ours = table.loc["FedImpro"].xs("ours", level=1)
     assert len(ours) == 7 and ours["σ=0.0"] - ours.min() < 2
+
+
+def test_fedimpro_leads_on_femnist_in_the_shipped_runs(tmp_path):
+    """Table 8, scale small: the highest accuracy, and the fewest rounds to FedAvg's."""
+    table = papers.table("fedimpro", "T8", scale="small", seeds=2, store=tmp_path, compute=False)
+    ours = table.xs("ours", axis=1, level=1)
+    assert ours["FEMNIST (%)"].idxmax() == ours["FEMNIST rounds"].idxmin() == "FedImpro"
+    assert ours.loc["FedImpro", "FEMNIST (%)"] > ours.loc["FedAvg", "FEMNIST (%)"] + 1
 
 
 def test_a_cell_knows_the_line_of_its_number():
