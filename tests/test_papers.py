@@ -278,9 +278,9 @@ def test_a_table_is_written_with_ours_beside_printed(tmp_path, monkeypatch):
 
 
 STORED = [("gc_fed", n) for n in ("T2", "T4", "T5", "T6", "T7", "T8", "F4", "F5", "F6", "F7")]
-STORED += [("fedgps", n) for n in ("T1", "T4", "T13", "T19")] + [("fedhydra", n) for n in ("T1", "T2", "T6")]
+STORED += [("fedgps", n) for n in ("T1", "T4", "T13", "T19")] + [("fedhydra", n) for n in ("T1", "T2", "T6", "F9")]
 STORED += [("fedacd", n) for n in ("T1", "T2", "T3", "T5", "T8", "T9", "E1", "E2", "E3")]
-STORED += [("fedimpro", n) for n in ("T1", "T2", "T3", "T7", "T8", "T11", "E1", "E2", "F10")]
+STORED += [("fedimpro", n) for n in ("T1", "T2", "T3", "T7", "T8", "T10", "T11", "E1", "E2", "F10")]
 
 
 @pytest.mark.parametrize(("paper", "name"), STORED)
