@@ -1,15 +1,40 @@
 """Processes that play runs, to be killed."""
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 from paperlib import Experiment, run
 from paperlib import store as store_module
+from paperlib.store import Store
 
 
-def play_until(last: int, e: Experiment, store: Path) -> None:
+def play_and_kill(
+    e: Experiment,
+    shelf: Store,
+    forkserver: ForkServerContext,
+    *,
+    goal: int,
+    last: int,
+    pause: float,
+    how: signal.Signals = signal.SIGKILL,
+) -> None:
+    """Go on with a run in a process that is killed a moment after it has ``goal`` rounds, or at the round ``last``."""
+    process = forkserver.Process(target=_play_until, args=(last, e, shelf.path))
+    process.start()
+    while shelf.rounds_done(e) < goal and process.is_alive():
+        time.sleep(0.001)
+    time.sleep(pause)
+    os.kill(process.pid, how)
+    process.join()
+    assert process.exitcode == -how  # it was running, and had not ended by itself
+
+
+def _play_until(last: int, e: Experiment, store: Path) -> None:
     """Wait after a round to be killed: however late that happens, the run has not come to its end."""
 
     def wait(row):

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 from paperlib import Experiment, run
 from paperlib.store import Store
 
-from .processes import play_until, wait_until
+from .processes import play_and_kill, wait_until
 
 KILLS = 20
 
@@ -29,14 +28,7 @@ def test_run_killed_at_twenty_random_moments_ends_with_the_same_bits(tiny, tmp_p
     for kill in range(KILLS):
         goal = shelf.rounds_done(e) + stream.integers(0, 4)
         last = e.rounds * (kill + 2) // (KILLS + 2)
-        process = forkserver.Process(target=play_until, args=(last, e, shelf.path))
-        process.start()
-        while shelf.rounds_done(e) < min(goal, last) and process.is_alive():
-            time.sleep(0.001)
-        time.sleep(stream.uniform(0, 0.03))
-        process.kill()
-        process.join()
-        assert process.exitcode == -signal.SIGKILL  # it was running, and had not ended by itself
+        play_and_kill(e, shelf, forkserver, goal=min(goal, last), last=last, pause=stream.uniform(0, 0.03))
         killed_after.append(shelf.rounds_done(e))
     assert len(set(killed_after)) > 10
     # a round whose checkpoint had not been written is played again, and no other

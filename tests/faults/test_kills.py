@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from paperlib import Experiment, run, run_many
 from paperlib import store as store_module
 from paperlib.store import Store
 
-from ..processes import play_until, wait_until
+from ..processes import play_and_kill, wait_until
 from .conftest import same
 
 pytestmark = pytest.mark.faults
@@ -40,14 +39,9 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bits(
     shelf, stream, moments = Store(tmp_path / "killed"), np.random.default_rng(0), set()
     for kill in range(kills):
         goal = min(shelf.rounds_done(e) + stream.integers(0, 3), e.rows * (kill + 1) // (kills + 2))
-        process = forkserver.Process(target=play_until, args=(e.rows * (kill + 2) // (kills + 2), e, shelf.path))
-        process.start()
-        while shelf.rounds_done(e) < goal and process.is_alive():
-            time.sleep(0.001)
-        time.sleep(stream.uniform(0, 0.02))
-        os.kill(process.pid, signals[kill % len(signals)])
-        process.join()
-        assert process.exitcode == -signals[kill % len(signals)]  # it was running, and had not ended by itself
+        last = e.rows * (kill + 2) // (kills + 2)
+        pause, how = stream.uniform(0, 0.02), signals[kill % len(signals)]
+        play_and_kill(e, shelf, forkserver, goal=goal, last=last, pause=pause, how=how)
         moments.add(shelf.rounds_done(e))
         survived()
     assert len(moments) > kills / 4
@@ -75,7 +69,7 @@ def test_a_grid_whose_processes_are_killed_is_completed_by_the_same_command(tiny
     def played() -> int:
         return sum(map(shelf.rounds_done, grid))
 
-    # Of the last two runs it is said that others play them: with these to wait for, no grid ends before it is killed.
+    # Others seem to play the last two runs: as it has to wait for these, no grid ends before it is killed.
     with shelf.lock(grid[4]), shelf.lock(grid[5]):
         for kill in range(5):
             goal = min(max(played(), 160 * kill) + int(stream.integers(1, 40)), 800)
