@@ -1,6 +1,7 @@
 """The command line, ``paperlib --help``."""
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -13,18 +14,25 @@ import typer
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from paperlib.checks import one_line
+from paperlib.paths import needs_checkout
+from paperlib.version import version
 
 CORES = os.cpu_count() or 1
 WIDE = 150  # characters per line, from which on less important columns are shown
-app = typer.Typer(help="Five federated-learning papers, reproduced.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True)
 console = Console()
 
 Paper = Annotated[str, typer.Argument(help="fedgps, fedacd, gc_fed, fedhydra or fedimpro")]
 Name = Annotated[str, typer.Argument(help="a table or figure, such as T5 or F6")]
-Scale = Annotated[str, typer.Option(help="smoke, small or paper")]
+Scale = Annotated[str, typer.Option(help="smoke, small, paper, or operations per run, such as 1e14")]
+Budget = Annotated[
+    str | None, typer.Option(help="instead of a scale: operations per run, such as 1e14, or time for all, such as 2h")
+]
 Seeds = Annotated[int, typer.Option(help="number of seeds, 0 to seeds - 1")]
 Jobs = Annotated[int, typer.Option(help="processes that work on different runs side by side")]
 Together = Annotated[int, typer.Option(help="runs of different seeds and partitions that a GPU plays as one")]
@@ -35,6 +43,21 @@ Gpus = Annotated[float | None, typer.Option(help="with ray: GPUs of one run, suc
 Cells = Annotated[list[str] | None, typer.Option("--only", help="field=value of the printed runs, such as alpha=0.1")]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console.print(version(), highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version and end", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Five federated-learning papers, reproduced."""
+
+
 @app.command("list")
 def list_(
     paper: Annotated[str, typer.Argument(help="one of the papers, which is quicker than all")] = "", seeds: Seeds = 3
@@ -42,13 +65,14 @@ def list_(
     """Papers, their tables and figures, and how many runs are done at which scale."""
     from paperlib import papers
     from paperlib.checks import whole
-    from paperlib.papers.gathering import finished
-    from paperlib.papers.report import needed
+    from paperlib.papers.catalogue import PAPERS
+    from paperlib.papers.collection import finished_digests
     from paperlib.papers.scales import RULES, at_scale
-    from paperlib.papers.values import names
+    from paperlib.papers.specs import needed
 
     with sentences():
         whole("seeds", seeds, 1)
+        own, shipped = finished_digests()
         for chosen in [paper] if paper else papers.TITLES:
             there = [*papers.tables(chosen), *papers.figures(chosen)]
             view = Table(box=SIMPLE, title=f"{papers.TITLES[chosen]} ({chosen})", title_justify="left", expand=True)
@@ -63,23 +87,28 @@ def list_(
                 wanted = dict.fromkeys(needed(spec, seeds))
                 done = []
                 for scale in RULES:
-                    runs = list(dict.fromkeys(at_scale(e, scale) for e in wanted))
-                    done.append(f"{len(finished(runs))}/{len(runs)}" if runs else "-")
+                    runs = {at_scale(e, scale).digest for e in wanted}
+                    here = f" ({len(runs & own)})" if runs & own else ""
+                    done.append(f"{len(runs & (own | shipped))}/{len(runs)}{here}" if runs else "-")
                 where = [spec.section, *[spec.notebook] * (console.width >= WIDE)]
                 view.add_row(name, spec.title, spec.kind, *where, *done)
             console.print(view)
-            if missing := [name for name in names(chosen) if name not in there]:
+            if missing := [name for name in PAPERS[chosen].names if name not in there]:
                 console.print(f"Not there: {', '.join(missing)}.", soft_wrap=True)
-        console.print(f"Runs that are done at each scale, with {seeds} seeds.")
+        console.print(
+            f"Runs that are done at each scale, with {seeds} seeds: in brackets here, the others are shipped."
+        )
 
 
 @app.command()
-def show(paper: Paper, name: Name, scale: Scale = "small", seeds: Seeds = 3) -> None:
+def show(paper: Paper, name: Name, scale: Scale = "small", budget: Budget = None, seeds: Seeds = 3) -> None:
     """The printed table and what we have of it; nothing is run."""
     from paperlib import papers
-    from paperlib.tables import DescriptionTable
+    from paperlib.display.tables import DescriptionTable
+    from paperlib.papers.specs import REST
 
     with sentences():
+        scale = chosen_scale(scale, budget, {paper: [name]}, seeds)
         if name in papers.figures(paper):
             shown = papers.figure(paper, name, scale=scale, seeds=seeds, compute=False).save()
             console.print(f"{shown!r}\nwritten to {shown.path.with_suffix('.pdf')}", soft_wrap=True, markup=False)
@@ -88,7 +117,7 @@ def show(paper: Paper, name: Name, scale: Scale = "small", seeds: Seeds = 3) -> 
         if isinstance(table, DescriptionTable):
             console.print(repr(table), soft_wrap=True, markup=False)
             return
-        text = table.text(("[bold]", "[/bold]"))
+        text = table.text(("[bold]", "[/bold]"), escape=escape)
         fit = max(1, (console.width - 20) // 45)  # columns of the paper that fit the terminal
         for first in range(0, len(table.labels), fit):
             labels = table.labels[first : first + fit]
@@ -100,7 +129,8 @@ def show(paper: Paper, name: Name, scale: Scale = "small", seeds: Seeds = 3) -> 
             for row in text.index:
                 view.add_row(str(row), *(text.loc[row, (label, q)] for label in labels for q in ("ours", "printed")))
             console.print(view)
-        console.print(table.caption, soft_wrap=True, markup=False)
+        rest = f"paperlib run {paper} {name} --scale {scale} --seeds {seeds} runs the rest"
+        console.print(table.caption.replace(REST, rest), soft_wrap=True, markup=False)
 
 
 @app.command()
@@ -108,8 +138,9 @@ def run(
     paper: Paper,
     name: Name,
     scale: Scale = "smoke",
+    budget: Budget = None,
     seeds: Seeds = 3,
-    jobs: Jobs = 1,
+    jobs: Jobs = CORES,
     together: Together = 1,
     executor: Where = "processes",
     address: Address = None,
@@ -120,10 +151,12 @@ def run(
 
     With --only, a part of it: --only dataset=cifar10 --only alpha=0.05 --only alpha=0.1
     """
-    from paperlib import executors, papers
+    from paperlib import papers
+    from paperlib.runs import executors
 
     with sentences():
         where = executors.executor(executor, address=address, gpus=gpus)
+        scale = chosen_scale(scale, budget, {paper: [name]}, seeds, jobs, only)
         make = papers.figure if name in papers.figures(paper) else papers.table
         made = make(
             paper, name, scale=scale, seeds=seeds, recompute=True, jobs=jobs, together=together, executor=where,
@@ -137,6 +170,7 @@ def run(
 def reproduce(
     paper: Annotated[list[str] | None, typer.Argument(help="papers; without one, all five")] = None,
     scale: Scale = "smoke",
+    budget: Budget = None,
     seeds: Seeds = 1,
     jobs: Jobs = CORES,
     recompute: Annotated[bool, typer.Option(help="run here what this machine has not run, even if shipped")] = False,
@@ -145,12 +179,15 @@ def reproduce(
     gpus: Gpus = None,
 ) -> None:
     """Run the notebooks of papers at a scale, then build the scorecard and the gallery figures/index.html."""
-    from paperlib import executors
-    from paperlib.reproduce import reproduce as reproduce_papers
+    from paperlib.runs import executors
 
     with sentences():
+        needs_checkout("reproduce")
+        from paperlib.reports.reproduce import reproduce as reproduce_papers
+
         started = time.perf_counter()
         where = executors.executor(executor, address=address, gpus=gpus)
+        scale = chosen_scale(scale, budget, dict.fromkeys(paper or [], []), seeds, jobs)
         page = reproduce_papers(
             *(paper or []), scale=scale, seeds=seeds, jobs=jobs, recompute=recompute, executor=where
         )
@@ -162,26 +199,39 @@ def plan(
     paper: Annotated[str, typer.Argument(help="one of the papers; without it, all")] = "",
     name: Annotated[str, typer.Argument(help="one of its tables or figures; without it, all")] = "",
     scale: Scale = "paper",
+    budget: Budget = None,
     seeds: Seeds = 3,
     jobs: Jobs = CORES,
     only: Cells = None,
+    device: Annotated[str, typer.Option(help="a GPU of data/devices.csv: hours on one by a model")] = "",
     page: Annotated[bool, typer.Option(help="write the sizes of all grids into docs/scale.md")] = False,
 ) -> None:
-    """What the tables and figures cost before they are run: runs, samples, operations, and hours on this machine."""
-    from paperlib import plan as planning
+    """What the tables and figures cost before they are run: runs, samples, operations, and hours here or on a GPU."""
+    from paperlib.papers.scales import RULES
+    from paperlib.reports import plan as planning
+    from paperlib.runs import gpu_cost
 
     with sentences():
         if page:
+            needs_checkout("--page")
             console.print(f"written to {planning.write_page()}", soft_wrap=True)
             return
-        table = planning.sizes(planning.grids(paper, scale, seeds, name, chosen_fields(only)), jobs)
-        view = Table(box=SIMPLE, title=f"Scale {scale}, {seeds} seeds", title_justify="left")
+        gpu = gpu_cost.device(device) if device else None
+        wanted = {paper: [name] if name else []} if paper else {}
+        scale = chosen_scale(scale, budget, wanted, seeds, jobs, only)
+        grids = planning.grids(paper, scale, seeds, name, chosen_fields(only))
+        table = planning.sizes_on(grids, gpu) if gpu else planning.sizes(grids, jobs)
+        named = f"Scale {scale}" if scale in RULES else f"Budget of {scale} operations"
+        view = Table(box=SIMPLE, title=f"{named}, {seeds} seeds", title_justify="left")
         for column in ("", *table.columns):
             view.add_column(str(column), justify="right" if column else "left", no_wrap=True)
-        for row in planning.shown(table).itertuples():
+        for row in planning.as_text(table).itertuples():
             view.add_row(*row)
         console.print(view)
-        console.print(planning.NOTE, soft_wrap=True)
+        console.print(planning.NOTE_OF_GPU.format(title=gpu.title) if gpu else planning.NOTE, soft_wrap=True)
+        console.print()
+        for line in planning.settings(paper, scale, name, chosen_fields(only)) if paper else ():
+            console.print(Padding(Text(line), (0, 0, 0, 2)))
 
 
 @app.command()
@@ -190,44 +240,77 @@ def scorecard(
         bool, typer.Option(help="rewrite the README's summary, from shipped runs, and nothing else")
     ] = False,
 ) -> None:
-    """How far the tables are reproduced, and where our order of the methods is not the printed one."""
-    from paperlib import gallery, papers
-    from paperlib import scorecard as made
+    """How far the tables are reproduced, and which of the papers' claims hold in our runs."""
+    from paperlib import papers
+    from paperlib.reports import gallery
+    from paperlib.reports import scorecard_page as pages
+    from paperlib.reports.scorecard import scorecard as judge
 
     with sentences():
         if readme:
-            console.print(f"written to {made.write_summary()}", soft_wrap=True)
+            needs_checkout("--readme")
+            console.print(f"written to {pages.write_summary()}", soft_wrap=True)
             return
-        card = made.scorecard()
+        card = judge()
         for paper, title in papers.TITLES.items():
-            text = made.shown(card, paper).drop(columns="title")
-            text = text[[name for name in text if not text[name].isin(["-", ""]).all()]]
-            view = Table(box=SIMPLE, title=title, title_justify="left")
-            view.add_column("table", no_wrap=True)
-            for column in text:
-                view.add_column(str(column).replace(", ", "\n"), justify="left" if column == "verdict" else "right")
-            for name, row in text.iterrows():
-                view.add_row(str(name), *row)
-            console.print(view)
-        console.print(made.EXPLAINED, soft_wrap=True)
-        console.print(f"written to {made.write_page(card)}", soft_wrap=True)
+            text = pages.shown(card, paper).drop(columns="title")
+            _print_card(title, text[[name for name in text if not text[name].isin(["-", ""]).all()]])
+            claims = pages.claimed(card, paper).set_index("claim")
+            _print_card(f"Claims of {title}", claims[["printed", "verdict", "ours", "from", "scale"]])
+        console.print(pages.EXPLAINED, soft_wrap=True)
+        console.print(f"written to {pages.write_page(card)}", soft_wrap=True)
+        gallery.build()  # which has a link to it
+
+
+@app.command("results-page")
+def results_page() -> None:
+    """Every finished run on one page: curves, ours against print, paired differences, claims. It needs no network."""
+    from paperlib.reports import gallery
+    from paperlib.reports.results_page import write_page
+
+    with sentences():
+        console.print(f"written to {write_page()}", soft_wrap=True)
         gallery.build()  # which has a link to it
 
 
 @app.command()
-def ship(paper: Paper, names: list[str], scale: Scale = "small", seeds: Seeds = 3) -> None:
-    """Add this machine's finished runs of some tables or figures to data/reference."""
-    from paperlib import papers
-    from paperlib.papers import places, reference
-    from paperlib.papers.gathering import finished
+def export(
+    folder: Annotated[Path, typer.Argument(help="where to write the table, its dictionary, card and metadata")],
+) -> None:
+    """All finished runs, here and shipped, as one table (parquet) with a dictionary, a dataset card and Croissant."""
+    from paperlib.reports.export import export as write_all
 
     with sentences():
+        console.print(f"written to {write_all(folder)}", soft_wrap=True)
+
+
+def _print_card(title: str, text: Any) -> None:
+    """A table of the scorecard, its index first."""
+    view = Table(box=SIMPLE, title=title, title_justify="left")
+    view.add_column(str(text.index.name))
+    for column in text:
+        view.add_column(str(column).replace(", ", "\n"))
+    for name, row in text.iterrows():
+        view.add_row(str(name), *row)
+    console.print(view)
+
+
+@app.command()
+def ship(paper: Paper, names: list[str], scale: Scale = "small", budget: Budget = None, seeds: Seeds = 3) -> None:
+    """Add this machine's finished runs of some tables or figures to data/reference."""
+    from paperlib import papers
+    from paperlib.papers import index, shipped_runs
+    from paperlib.papers.collection import finished
+
+    with sentences():
+        needs_checkout("ship")
+        scale = chosen_scale(scale, budget, {paper: names}, seeds)
         wanted = [e for name in names for e in papers.experiments(paper, name, scale=scale, seeds=seeds)]
         runs = finished(wanted, shipped=False).values()
         if not runs:
             raise ValueError(f"none of the {len(wanted)} runs of {', '.join(names)} at scale {scale} is finished here")
-        total = reference.ship(runs, f"{paper}-{scale}")
-        places.update(f"{paper}-{scale}")
+        total = shipped_runs.ship(runs, f"{paper}-{scale}")
+        index.update(f"{paper}-{scale}")
         console.print(f"{len(runs)} runs shipped; data/reference/{paper}-{scale} now holds {total}")
 
 
@@ -238,21 +321,39 @@ def compare(
     ship: Annotated[bool, typer.Option(help="add the finished runs to data/reference")] = False,
 ) -> None:
     """All multi-round methods in one setting: run what is missing, and write docs/comparison.md."""
-    from paperlib import comparison
-    from paperlib.checks import whole
-    from paperlib.papers import reference
-    from paperlib.papers.gathering import finished
-    from paperlib.runner import run_many
+    from paperlib.papers import shipped_runs
+    from paperlib.papers.collection import finished
+    from paperlib.reports import comparison
 
     with sentences():
+        needs_checkout("compare")
         wanted = comparison.experiments(seeds)
-        whole("jobs", jobs, 1)
-        found = finished(wanted)
-        missing = [e for e in wanted if e not in found]
-        found |= zip(missing, run_many(missing, jobs, progress=True), strict=True)
+        runs = completed(wanted, jobs)
         if ship:
-            reference.ship(finished(wanted, shipped=False).values(), "comparison-small")
-        console.print(f"written to {comparison.write_page(found, seeds)}")
+            shipped_runs.ship(finished(wanted, shipped=False).values(), "comparison-small")
+        console.print(f"written to {comparison.write_page(runs, seeds)}")
+
+
+@app.command()
+def calibrate(
+    column: Annotated[list[str] | None, typer.Argument(help="columns by their titles; without one, all")] = None,
+    jobs: Jobs = CORES,
+    ship: Annotated[bool, typer.Option(help="add the finished runs to data/reference")] = False,
+    compute: Annotated[bool, typer.Option(help="run what is missing")] = True,
+) -> None:
+    """Several ways to reduce a column, all at one cost: run what is missing, and write docs/calibration.md."""
+    from paperlib.papers import shipped_runs
+    from paperlib.papers.collection import finished
+    from paperlib.reports import calibration
+
+    with sentences():
+        needs_checkout("calibrate")
+        wanted = calibration.everything(column or calibration.COLUMNS)
+        if compute:
+            completed(wanted, jobs)
+        if ship:
+            shipped_runs.ship(finished(wanted, shipped=False).values(), "calibration")
+        console.print(f"written to {calibration.write_page()}")
 
 
 @app.command()
@@ -267,9 +368,9 @@ def profile(
     trace: Annotated[Path | None, typer.Option(help="file for a further round, to look at in Perfetto")] = None,
 ) -> None:
     """Where the time of an experiment goes: seconds per part of its first rounds. No run is changed or stored."""
-    from paperlib.parts import PARTS
-    from paperlib.profile import described
-    from paperlib.profile import profile as play
+    from paperlib.runs.profile import described
+    from paperlib.runs.profile import profile as play
+    from paperlib.timing import PARTS
 
     with sentences("nothing was kept"):
         seen = play(described(words), rounds=rounds, engine=engine, device=device, trace=trace)
@@ -291,15 +392,85 @@ def profile(
 
 
 @app.command()
-def methods(name: Annotated[str, typer.Argument(help="one method in full, such as gc_fed")] = "") -> None:
-    """The methods side by side: source, memory, traffic, tables. With a name: its options, hooks, combinations."""
-    from paperlib import overview
+def partition(
+    file: Annotated[Path, typer.Argument(help="where to write: a name that ends in .json or .npz")],
+    words: Annotated[list[str], typer.Argument(help="fields of the experiment as field=value; the first may be a run")],
+) -> None:
+    """Write which training images each client of an experiment has, for other programs."""
+    from paperlib.data.partition_files import write_partition
+    from paperlib.runs.prepare import dataset_of, parts_of
+    from paperlib.runs.profile import described
+
+    with sentences("nothing was written"):
+        e = described(words)
+        parts = parts_of(e, dataset_of(e))
+        fields = ("dataset", "train_size", "partition", "alpha", "clients", "min_samples", "partition_seed")
+        written = write_partition(file, parts, {name: getattr(e, name) for name in fields})
+        console.print(
+            f"{len(parts)} clients with {sum(map(len, parts)):,} images, written to {written}", soft_wrap=True
+        )
+
+
+@app.command()
+def pack(
+    name: Annotated[str, typer.Argument(help="of the data set; it becomes <name>.npz in the data directory")],
+    source: Annotated[
+        str, typer.Argument(help="folder with a subfolder per class, or a class of torchvision.datasets")
+    ],
+    root: Annotated[Path, typer.Option(help="where the files of torchvision's data set lie")] = Path("."),
+    size: Annotated[int | None, typer.Option(help="height and width in pixels, if images must be resized")] = None,
+    test_share: Annotated[float, typer.Option(help="of a folder without train and test: share of the test set")] = 0.2,
+) -> None:
+    """Make a data set of images of one's own, to be used by its name like any other."""
+    from paperlib.data import packing
+    from paperlib.data.datasets import DATASETS, data_directory, load
+
+    with sentences("nothing was written"):
+        if name in DATASETS or not name.isidentifier():
+            raise ValueError(f"name is {name!r}, but must be letters and digits, and not that of a known data set")
+        is_folder = Path(source).is_dir()
+        train, test, classes = packing.folder(source, test_share) if is_folder else packing.of_torchvision(source, root)
+        path = packing.pack(data_directory() / f"{name}.npz", train, test, classes, size)
+        made = load(name)
+        counts = f"{len(made.train_labels):,} training and {len(made.test_labels):,} test images"
+        console.print(f"{counts} of {made.num_classes} classes, shape {made.shape}, written to {path}", soft_wrap=True)
+
+
+@app.command()
+def diagnose(run: Annotated[str, typer.Argument(help="a finished run: digest, folder or experiment.json")]) -> None:
+    """Why a run diverges: what its history shows, which known failure fits, and the change that mends it."""
+    from paperlib.papers.collection import finished
+    from paperlib.reports import diagnosis
+    from paperlib.runs.profile import described
 
     with sentences():
-        if name:
-            console.print(overview.card(name).text(), soft_wrap=True, markup=False, highlight=False)
+        e = described([run])
+        folder = Path(run) if Path(run).is_dir() else Path(run).parent
+        runs = finished([e], folder.parent if folder.name == e.digest else None)
+        if not runs:
+            raise ValueError(f"{e} is not finished: there is no history to look at")
+        console.print(str(diagnosis.diagnose(runs[e])), soft_wrap=True, markup=False)
+
+
+@app.command()
+def methods(
+    name: Annotated[str, typer.Argument(help="one method in full, such as gc_fed")] = "",
+    page: Annotated[bool, typer.Option(help="play all beside their plain loops, and write docs/fidelity.md")] = False,
+) -> None:
+    """The methods side by side: source, memory, traffic, tables. With a name: its options, hooks, combinations."""
+    from paperlib.reports import method_table
+
+    with sentences():
+        if page:
+            needs_checkout("--page")
+            from paperlib.reports import fidelity
+
+            console.print(f"written to {fidelity.write_page()}", soft_wrap=True)
             return
-        table = overview.shown(overview.methods())
+        if name:
+            console.print(method_table.card(name).text(), soft_wrap=True, markup=False, highlight=False)
+            return
+        table = method_table.shown(method_table.methods())
         words = ["paper", "what it changes", "tables"]
         names = [str(column) for column in table]
         parts = [names]
@@ -309,20 +480,32 @@ def methods(name: Annotated[str, typer.Argument(help="one method in full, such a
             view = Table()
             view.add_column("method", no_wrap=True)
             for column in columns:
-                numbers = column in overview.NUMBERS
+                numbers = column in method_table.NUMBERS
                 view.add_column(column, justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
             for method, row in zip(table.index, table[columns].to_numpy(str), strict=True):
                 view.add_row(str(method), *(escape(text) for text in row))
             console.print(view)
-        console.print(overview.NOTE, soft_wrap=True)
+        console.print(method_table.NOTE, soft_wrap=True)
         view = Table(title="one-shot methods", title_justify="left")
         view.add_column("method", no_wrap=True)
         for column in words:
             view.add_column(column, overflow="fold")
-        one_shot = overview.one_shot_methods()
+        one_shot = method_table.one_shot_methods()
         for method, texts in zip(one_shot.index, one_shot.to_numpy(str), strict=True):
             view.add_row(str(method), *map(escape, texts))
         console.print(view)
+
+
+def completed(wanted: list[Any], jobs: int) -> dict[Any, Any]:
+    """The runs of experiments, by experiment; those that are missing are made now."""
+    from paperlib.checks import whole
+    from paperlib.papers.collection import finished
+    from paperlib.runs.many import run_many
+
+    whole("jobs", jobs, 1)
+    runs = finished(wanted)
+    missing = [e for e in wanted if e not in runs]
+    return runs | dict(zip(missing, run_many(missing, jobs, progress=True), strict=True))
 
 
 def chosen_fields(words: list[str] | None) -> dict[str, list[Any]] | None:
@@ -335,17 +518,46 @@ def chosen_fields(words: list[str] | None) -> dict[str, list[Any]] | None:
     return fields or None
 
 
+def chosen_scale(
+    scale: str,
+    budget: str | None,
+    wanted: dict[str, list[str]],
+    seeds: int,
+    jobs: int = 1,
+    only: list[str] | None = None,
+) -> str:
+    """The scale that a command works at: that of --scale, or of --budget for the runs of what it names.
+
+    wanted: paper -> its tables and figures, all of them where none is named; all papers where none is.
+    """
+    from paperlib import papers
+    from paperlib.papers.scales import chosen, scale_name
+
+    if budget is None:
+        return scale_name(scale)
+    runs = [
+        e
+        for paper in wanted or papers.TITLES
+        for name in wanted.get(paper) or (*papers.tables(paper), *papers.figures(paper))
+        for e in papers.experiments(paper, name, scale="paper", seeds=seeds, only=chosen_fields(only))
+    ]
+    return chosen(budget, list(dict.fromkeys(runs)), jobs)
+
+
 @contextlib.contextmanager
 def sentences(stopped: str = "the same command continues from here") -> Iterator[None]:
     """Bad input is answered with its sentence and not with a traceback, like a full disk or a process that was killed.
 
     Ctrl-C, or a signal to end, with what to do next.
     """
-    from paperlib.executors import WorkerDied
+    from paperlib.runs.executors import WorkerDied
 
     def end(*_: object) -> None:
         raise KeyboardInterrupt
 
+    for stream in (sys.stdout, sys.stderr):  # a terminal may lack signs, such as that between a mean and its spread
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     with contextlib.suppress(ValueError):  # not in the main thread, where signals do not arrive
         signal.signal(signal.SIGTERM, end)
     try:

@@ -6,19 +6,17 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from math import log
+from typing import Any, get_args, get_type_hints
 
-from paperlib import methods, oneshot
-from paperlib.checks import number, one_line, one_of, plain, shown, whole
-from paperlib.data.batches import AUGMENTATIONS
-from paperlib.data.datasets import DATASETS, available
-from paperlib.data.partitions import PARTITIONS
-from paperlib.federated.measures import MEASURES
-from paperlib.networks import MODELS
+import numpy as np
 
-# Part of every digest. It changes when the same description would no longer give the same run.
+from paperlib.checks import LARGEST, meant, number, one_line, one_of, plain, quote, whole
+from paperlib.revisions import revisions
+
+# Part of every digest; changes if the same description no longer gives the same run.
 FORMAT = 1
-WIDEST = 100  # times the paper's network; far more than fits anywhere
+WIDEST = 100  # largest width factor, far more than fits into any memory
 
 
 @dataclass(frozen=True)
@@ -29,11 +27,11 @@ class Experiment:
     model, width: architecture, and the factor on its hidden widths (1 in the papers).
     partition, alpha, clients, min_samples, partition_seed: what `paperlib.data.partition` takes; alpha is the Dirichlet
         concentration, or the number of classes per client.
-    sample_share: share of its samples that each client keeps, the same of every class where possible (1 in the papers).
+    sample_share: share of its samples that each client keeps, of every class if possible (1 in the papers).
     sampled: clients per round, drawn uniformly without replacement. rounds: communication rounds.
     local_epochs, batch_size: passes over a client's samples per round, in mini-batches.
-    last_batch: a last batch that is not full is kept ("keep"), or filled by repeating the client's first samples so
-        that every batch is full ("pad", as GC-Fed's authors do).
+    last_batch: an incomplete last batch is kept ("keep"), or filled with the client's first samples ("pad", as GC-Fed's
+        authors do).
     augment: True: random crop (padding of an eighth of the width, rounded up) and horizontal flip of training images;
         or a name of `paperlib.data.batches.AUGMENTATIONS`.
     lr, momentum, weight_decay: local SGD in PyTorch's form. lr_decay: factor on lr after every round. momentum_buffer:
@@ -41,18 +39,18 @@ class Experiment:
     clip: largest norm of a local gradient; None does not clip.
     weighting: clients' updates are averaged with equal weight ("uniform") or by number of samples ("size").
     method, method_options: see `paperlib.methods.REGISTRY`; the option "base" wraps a method around another. Or a
-        one-shot method of `paperlib.oneshot.REGISTRY`: all clients train for local_epochs and upload once, the rest
-        happens on the server; rounds repeats this, from the server's model. One-shot FedAvg is "fedavg" with one round.
-    client_models: of a one-shot run, every client's architecture; empty: all have the server's, ``model``.
+        one-shot method of `paperlib.oneshot.REGISTRY`: all clients train for local_epochs and upload once, then the
+        server trains; further rounds start from the server's model. One-shot FedAvg is "fedavg" with one round.
+    client_models: architecture of every client of a one-shot run; empty: all have the server's, ``model``.
     pixels: images are scaled to mean 0 and standard deviation 1 per channel ("standard"), or stay in [0, 1] ("unit").
-    seed: everything random but the partition. eval_every: rounds between evaluations on the test set.
-    precision: "float32"; "tf32", which differs on a GPU only: products of matrices from rounded factors; "bfloat16":
-        networks compute in bfloat16 (torch's autocast), while parameters and updates stay float32.
-    measure: what is recorded at every evaluation beside accuracy and loss, names of
-        `paperlib.federated.measures.MEASURES`; it costs time and memory, and changes nothing else.
+    seed: of all randomness except the partition. eval_every: rounds between evaluations on the test set.
+    precision: "float32"; "tf32": matrix products of rounded factors, on a GPU only; "bfloat16": networks compute in
+        bfloat16 (torch's autocast), while parameters and updates stay float32.
+    measure: further quantities recorded at every evaluation, names of `paperlib.runs.measures.MEASURES`; they cost time
+        and memory, but do not change the run.
 
-    Raises ValueError, in one sentence, for a name that does not exist or a value that is impossible. NumPy's scalars
-    count as the Python numbers that they are.
+    Raises ValueError, in one sentence, for an impossible value. `paperlib.check` checks whether the names exist and fit
+    together; `run` calls it before it starts. NumPy scalars become Python numbers.
     """
 
     dataset: str = "cifar10"
@@ -89,36 +87,41 @@ class Experiment:
     client_models: tuple[str, ...] = ()
     pixels: str = "standard"
 
+    def __new__(cls, *_: object, **fields: object) -> "Experiment":
+        check_fields(fields, "Experiment: ")  # before Python says no more than that an argument is unexpected
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
-        for f in dataclasses.fields(self):
-            object.__setattr__(self, f.name, plain(getattr(self, f.name)))
+        for name, value in list(vars(self).items()):
+            if isinstance(value, np.generic):
+                object.__setattr__(self, name, value.item())
         if not isinstance(self.method_options, Mapping):
-            raise ValueError(f"method_options is {shown(self.method_options)}, but must map option names to values")
+            raise ValueError(f"method_options is {quote(self.method_options)}, but must map option names to values")
         options = {name: plain(value) for name, value in self.method_options.items()}
         object.__setattr__(self, "method_options", options)
+        self._check()
+        for name in FLOATS:  # 1 and 1.0 describe the same run, though their arithmetic may differ
+            if type(value := getattr(self, name)) is int:
+                object.__setattr__(self, name, float(value))
+
+    def _check(self) -> None:
+        """Raise ValueError for a value that is impossible for all data sets, networks and methods."""
         if not isinstance(self.augment, bool | str):
-            choices = ", ".join(AUGMENTATIONS)
-            raise ValueError(f"augment is {shown(self.augment)}, but must be True, False or a name: one of {choices}")
-        if isinstance(self.augment, str):
-            one_of("augment", self.augment, AUGMENTATIONS)
-            # one description for one run
+            raise ValueError(f"augment is {quote(self.augment)}, but must be True, False or a name")
+        if isinstance(self.augment, str):  # one description for one run
             object.__setattr__(self, "augment", {"none": False, "crop_flip": True}.get(self.augment, self.augment))
-        for name, known in (("measure", list(MEASURES)), ("client_models", list(MODELS))):
+        for name in ("measure", "client_models"):
             value = getattr(self, name)
             if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-                raise ValueError(f"{name} is {shown(value)}, but must be a sequence of names: {', '.join(known)}")
+                raise ValueError(f"{name} is {quote(value)}, but must be a sequence of names")
             object.__setattr__(self, name, tuple(value))
-        for name in self.measure:
-            one_of("measure", name, MEASURES)
-        if not isinstance(self.dataset, str) or not available(self.dataset):  # a user's own set is known by its file
-            one_of("dataset", self.dataset, DATASETS)
-        one_of("model", self.model, MODELS)
-        one_of("partition", self.partition, PARTITIONS)
+        for name in ("dataset", "model", "partition", "method"):
+            if not isinstance(value := getattr(self, name), str):
+                raise ValueError(f"{name} is {quote(value)}, but must be a name")
         one_of("last_batch", self.last_batch, ("keep", "pad"))
         one_of("weighting", self.weighting, ("uniform", "size"))
         one_of("precision", self.precision, ("float32", "tf32", "bfloat16"))
         one_of("pixels", self.pixels, ("standard", "unit"))
-        one_of("method", self.method, [*methods.REGISTRY, *oneshot.REGISTRY])
         one_of("momentum_buffer", self.momentum_buffer, ("reset", "keep"))
         for name in ("clients", "sampled", "rounds", "local_epochs", "batch_size", "eval_every"):
             whole(name, getattr(self, name), 1)
@@ -140,6 +143,10 @@ class Experiment:
             raise ValueError(f"sample_share is {self.sample_share}, but must be at most 1")
         if self.momentum >= 1:
             raise ValueError(f"momentum is {self.momentum}, but must be below 1")
+        if log(self.lr) + (self.rounds - 1) * log(self.lr_decay) > log(LARGEST):
+            raise ValueError(
+                f"lr_decay is {self.lr_decay}, with which lr would grow beyond {LARGEST:.4g} in {self.rounds} rounds"
+            )
         if self.sampled > self.clients:
             raise ValueError(f"sampled is {self.sampled}, but there are only {self.clients} clients")
         if self.train_size is not None and self.train_size < self.clients * max(self.min_samples, 1):
@@ -150,46 +157,6 @@ class Experiment:
             )
         if self.alpha is not None:
             number("alpha", self.alpha, above=0)
-        elif PARTITIONS[self.partition].needs_alpha:
-            raise ValueError(f"alpha is None, but the partition {self.partition} needs one: a number above 0")
-        if self.one_shot:
-            return self._check_one_shot()
-        if self.client_models:
-            raise ValueError(f"client_models must be empty: {self.method} is not one of {', '.join(oneshot.REGISTRY)}")
-        method = methods.build(self.method, self.method_options)
-        if "surrogate_divergence" in self.measure and getattr(method, "surrogate", None) != "gaussian":
-            raise ValueError("measure surrogate_divergence needs FedGPS with surrogate gaussian")
-
-    def _check_one_shot(self) -> None:
-        method = oneshot.build(self.method, self.method_options)
-        if self.sampled != self.clients:
-            raise ValueError(
-                f"sampled is {self.sampled}, but must be {self.clients}: all clients take part in a one-shot run"
-            )
-        if self.measure:
-            raise ValueError(
-                f"measure is {shown(self.measure)}, but must be empty: a one-shot run measures what its method does"
-            )
-        for name in self.client_models:
-            one_of("client model", name, MODELS)
-        if self.client_models and len(self.client_models) != self.clients:
-            names = len(self.client_models)
-            raise ValueError(
-                f"client_models names {names} networks, but must name one for each of {self.clients} clients"
-            )
-        if self.client_models and (self.rounds > 1 or method.one_architecture):
-            needed = self.method if method.one_architecture else "a run of several rounds"
-            raise ValueError(f"client_models must be empty: {needed} needs clients with the server's architecture")
-
-    @property
-    def one_shot(self) -> bool:
-        """Whether the clients train once per round to upload once, and the server does the rest."""
-        return self.method in oneshot.REGISTRY
-
-    @property
-    def rows(self) -> int:
-        """Rows of the history of a run that does not fail: rounds, or epochs on the server of a one-shot method."""
-        return self.rounds * (oneshot.build(self.method, self.method_options).epochs if self.one_shot else 1)
 
     @property
     def keeps_models(self) -> bool:
@@ -200,10 +167,10 @@ class Experiment:
     def digest(self) -> str:
         """The run's address in a store: 16 hex digits over all fields that differ from their defaults.
 
-        A field added later must therefore get the default that means "as before", and defaults never change.
+        A field added later must therefore get the default that means "as before", and defaults never change. Where a
+        method, network or partition is changed under its name, its entry in `paperlib.revisions` becomes part of it.
         """
-        text = json.dumps({"format": FORMAT, **self.changed()}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return address(self.changed())
 
     def changed(self) -> dict[str, Any]:
         """Name -> value of the fields that differ from their defaults, as JSON values."""
@@ -216,23 +183,34 @@ class Experiment:
         return dataclasses.replace(self, **changes)
 
     def to_json(self) -> str:
-        return json.dumps({f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}, indent=1)
+        return json.dumps({name: getattr(self, name) for name in HINTS}, indent=1)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Experiment":
-        """The experiment that `to_json` wrote. Raises ValueError for a text that describes none."""
+        """The experiment in a text from `to_json`. Raises ValueError for an invalid text."""
         return cls(**fields_in(text))
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return hash((self.dataset, self.model, self.partition, self.clients, self.rounds, self.method, self.seed))
 
     def __str__(self) -> str:
         where = f"{self.partition}({self.alpha:g})" if self.alpha is not None else self.partition
         return f"{self.method} on {self.dataset}, {where}, {self.sampled} of {self.clients}, seed {self.seed}"
 
 
+def address(described: Mapping[str, Any]) -> str:
+    """The digest of the experiment with these fields as JSON values; missing fields have their defaults."""
+    fields = {**DEFAULTS, **described}
+    used = [fields["method"], fields["method_options"].get("base"), fields["model"], *fields["client_models"]]
+    changed = {name: _plain(value) for name, value in described.items() if _plain(value) != _plain(DEFAULTS[name])}
+    text = json.dumps({"format": FORMAT, **revisions([*used, fields["partition"]]), **changed}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def _plain(value: Any) -> Any:
     """1 and 1.0 describe the same run: whole floats become ints."""
+    if isinstance(value, int | str | None):
+        return value
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, tuple):
@@ -240,45 +218,43 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def check_experiment(value: Any) -> None:
-    """Raise ValueError for what is not an `Experiment`."""
-    if not isinstance(value, Experiment):
-        raise ValueError(f"experiment is {shown(value)}, but must be an Experiment, such as Experiment()")
-
-
 def fields_in(text: str | bytes, place: str = "the text") -> dict[str, Any]:
-    """Field -> value, as a JSON text states them. Raises ValueError, naming the place, for any other text."""
+    """The fields of an experiment in a JSON text. Raises ValueError, naming the place, for an invalid text."""
     start = f"{place} does not describe an experiment: "
     try:
         values = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{start}it must be JSON ({one_line(error)})") from None
     if not isinstance(values, dict):
-        raise ValueError(f'{start}it is {shown(values)}, but must map fields to values, as in {{"rounds": 5}}')
+        raise ValueError(f'{start}it is {quote(values)}, but must map fields to values, as in {{"rounds": 5}}')
     check_fields(values, start)
     return values
 
 
 def check_fields(names: Iterable[str], start: str = "") -> None:
-    """Raise ValueError, whose sentence begins with ``start``, for a name that is no field of an `Experiment`."""
+    """Raise ValueError, with a message that begins with ``start``, for a name that is no field of an `Experiment`."""
     for name in names:
         if name not in DEFAULTS:
-            raise ValueError(f"{start}no field {shown(name)}; the fields are {', '.join(DEFAULTS)}")
+            raise ValueError(
+                f"{start}no field {quote(name)}; the fields are {', '.join(DEFAULTS)}{meant(name, DEFAULTS)}"
+            )
 
 
 def field_and_value(word: str) -> tuple[str, Any]:
-    """What ``field=value`` says, as typed on the command line; the value in JSON or plain text.
+    """Field and value of ``field=value`` from the command line; the value in JSON or plain text.
 
     Raises ValueError for another form and for a name that is no field of an `Experiment`.
     """
     name, given, text = word.partition("=")
     if not given:
-        raise ValueError(f"{shown(word)} is not of the form field=value")
-    check_fields([name], f"{shown(word)}: ")
+        raise ValueError(f"{quote(word)} is not of the form field=value")
+    check_fields([name], f"{quote(word)}: ")
     try:
         return name, json.loads(text)
     except (ValueError, RecursionError):
         return name, text
 
 
+HINTS = get_type_hints(Experiment)
+FLOATS = [name for name, hint in HINTS.items() if float in (hint, *get_args(hint))]
 DEFAULTS = {f.name: {} if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(Experiment)}

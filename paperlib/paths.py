@@ -1,9 +1,16 @@
-"""Where things lie: all folders are inside the checkout unless an environment variable says otherwise."""
+"""The folders of the project.
+
+In a checkout all folders are inside it. An installed package brings what it reads along, and writes below the working
+folder. Environment variables say otherwise in both.
+"""
 
 import os
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = Path(__file__).resolve().parent
+SHIPPED = PACKAGE / "shipped"  # which only the wheel has, see pyproject.toml
+INSTALLED = SHIPPED.is_dir()
+ROOT = SHIPPED if INSTALLED else PACKAGE.parent
 PAPER_VALUES = ROOT / "data" / "paper"
 REFERENCE = ROOT / "data" / "reference"
 NOTEBOOKS = ROOT / "notebooks"
@@ -11,15 +18,33 @@ NOTEBOOKS = ROOT / "notebooks"
 
 def runs() -> Path | str:
     """The default store: PAPERLIB_RUNS, a folder or an address such as s3://bucket/runs, else runs/."""
-    place = os.environ.get("PAPERLIB_RUNS") or ROOT / "runs"
+    place = os.environ.get("PAPERLIB_RUNS") or _written() / "runs"
     return place if "://" in str(place) else Path(place)
 
 
 def copies() -> Path:
-    """Folder of this machine's copies of stores that lie elsewhere: PAPERLIB_COPIES, else in the user's cache."""
+    """Folder for files that can be restored: copies of remote stores, and surrogate images.
+
+    PAPERLIB_COPIES, else a folder in the user's cache.
+    """
     return Path(os.environ.get("PAPERLIB_COPIES") or Path.home() / ".cache" / "paperlib")
+
+
+def data_sets() -> Path:
+    """Folder of the data sets: PAPERLIB_DATA, else data/sets in a checkout, else a folder in the user's cache."""
+    return Path(os.environ.get("PAPERLIB_DATA") or (copies() / "sets" if INSTALLED else ROOT / "data" / "sets"))
 
 
 def figures() -> Path:
     """Folder that tables and figures are written to: PAPERLIB_FIGURES, else figures/."""
-    return Path(os.environ.get("PAPERLIB_FIGURES") or ROOT / "figures")
+    return Path(os.environ.get("PAPERLIB_FIGURES") or _written() / "figures")
+
+
+def needs_checkout(what: str) -> None:
+    """Raise ValueError in an installed package, for what reads notebooks or rewrites pages of the project."""
+    if INSTALLED:
+        raise ValueError(f"{what} needs a checkout of the project, and this is the installed package in {PACKAGE}")
+
+
+def _written() -> Path:
+    return Path.cwd() if INSTALLED else ROOT

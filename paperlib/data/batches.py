@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from paperlib.data.datasets import Dataset
-from paperlib.parts import part
+from paperlib.random_streams import to_device
+from paperlib.timing import part
 
 
 def fill(indices: Tensor, batch_size: int) -> Tensor:
@@ -23,12 +24,12 @@ def fill(indices: Tensor, batch_size: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What a named augmentation does, in this order.
+    """The steps of a named augmentation, in this order.
 
-    crop: each image is cut out of itself padded on all sides by an eighth of its width, with "zeros" or by
-        "reflection" (the border pixel is not repeated). flip: each is mirrored from left to right with probability 1/2.
+    crop: each image is padded on all sides by an eighth of its width, with "zeros" or by "reflection" (the border pixel
+        is not repeated), and randomly cropped. flip: each is mirrored from left to right with probability 1/2.
     cutout: one square of half the width is set to zero, the mean color, after normalisation. Its center is uniform over
-        the pixels, and what lies beyond the border is cut off (DeVries and Taylor 2017).
+        the pixels; it may extend beyond the border (DeVries and Taylor 2017).
     """
 
     crop: str | None = None
@@ -56,7 +57,7 @@ class PixelScale(Protocol):
 
 
 def augmentation(augment: bool | str) -> Augmentation:
-    """What a name of `AUGMENTATIONS` stands for; True is "crop_flip", False "none". Raises ValueError for others."""
+    """The augmentation with a name of `AUGMENTATIONS`; True is "crop_flip", False "none". Raises ValueError."""
     name = augment if isinstance(augment, str) else ("crop_flip" if augment else "none")
     if name not in AUGMENTATIONS:
         raise ValueError(f"unknown augmentation {augment!r}; choose one of {', '.join(AUGMENTATIONS)}")
@@ -65,11 +66,11 @@ def augmentation(augment: bool | str) -> Augmentation:
 
 @part("data")
 def draw_epoch(data: Dataset, indices: Tensor, how: Augmentation, stream: Generator) -> Tensor:
-    """All that is random in one pass over the samples ``indices`` [n]: int64 [rows, n], on their device.
+    """All random draws of one pass over the samples ``indices`` [n]: int64 [rows, n], on their device.
 
-    Rows: the sample, and where the augmentation needs them row and column of the crop, flip (0 or 1), row and column of
-    the cutout. A column is one image, so that a slice of columns is a mini-batch. Drawn for the whole epoch, because a
-    draw costs the same for one image as for fifty.
+    Rows: the sample, and if the augmentation needs them row and column of the crop, flip (0 or 1), row and column of
+    the cutout. A column is one image, so a slice of columns is a mini-batch. The whole epoch is drawn at once, because
+    a draw costs the same for one image as for fifty.
     """
     n = len(indices)
     height, width = data.train_images.shape[-2:]
@@ -80,20 +81,20 @@ def draw_epoch(data: Dataset, indices: Tensor, how: Augmentation, stream: Genera
         draws.append(stream.integers(0, 2, (1, n)))
     if how.cutout:
         draws.append(stream.integers(0, [[height], [width]], (2, n)))
-    rows = torch.from_numpy(np.concatenate(draws)).to(indices.device)
+    rows = to_device(torch.from_numpy(np.concatenate(draws)), indices.device)
     rows[0] = indices[rows[0]]
     return rows
 
 
 def split(draws: Tensor, batch_size: int) -> Iterator[Tensor]:
-    """The mini-batches of `draw_epoch` [.., n], [.., B] each; none where there is no sample."""
+    """The mini-batches [.., B] of `draw_epoch` [.., n]; none without samples."""
     for start in range(0, draws.shape[-1], batch_size):
         yield draws[..., start : start + batch_size]
 
 
 @part("data")
 def make_batch(data: Dataset, draws: Tensor, how: Augmentation) -> tuple[Tensor, Tensor]:
-    """The images that the columns of `draw_epoch` [rows, B] describe: x float32 [B, C, H, W], y int64 [B]."""
+    """The mini-batch of columns of `draw_epoch` [rows, B]: x float32 [B, C, H, W], y int64 [B]."""
     chosen, rest = draws[0], draws[1:]
     width = data.train_images.shape[-1]
     images = data.train_images[chosen]
@@ -120,12 +121,12 @@ def epoch(
 
 
 def crop_margin(width: int) -> int:
-    """Pixels by which crops are padded: an eighth of the width, 4 for 28 and 32, 8 for 64 (GC-Fed)."""
+    """Padding of crops in pixels: an eighth of the width, 4 for 28 and 32, 8 for 64 (GC-Fed)."""
     return -(-width // 8)
 
 
 def crop_and_flip(images: Tensor, shifts: Tensor, flips: Tensor, margin: int, padding: str = "zeros") -> Tensor:
-    """Crop each image out of itself padded with ``margin`` pixels, then mirror some from left to right.
+    """Pad each image by ``margin`` pixels, crop it to its size, then mirror some from left to right.
 
     images: [B, C, H, W]. shifts: int64 [2, B], row and column of the crop in the padded image, 0 to 2 margin.
     flips: bool [B]. padding: "zeros" (black), or "reflection" at the border pixels, which needs margin < H and W.
@@ -134,7 +135,7 @@ def crop_and_flip(images: Tensor, shifts: Tensor, flips: Tensor, margin: int, pa
     rows = shifts[0][:, None] + torch.arange(h, device=images.device)
     columns = torch.arange(w, device=images.device).expand(b, w)
     columns = shifts[1][:, None] + torch.where(flips[:, None], w - 1 - columns, columns)
-    if padding == "reflection":  # padded by index, since torch has no reflection of bytes
+    if padding == "reflection":  # by index, because torch cannot reflect bytes
         rows, columns, stride = _reflect(rows - margin, h), _reflect(columns - margin, w), w
     else:
         images, stride = pad(images, (margin, margin, margin, margin)), w + 2 * margin
@@ -146,8 +147,8 @@ def crop_and_flip(images: Tensor, shifts: Tensor, flips: Tensor, margin: int, pa
 def cut_out(x: Tensor, centers: Tensor, side: int) -> Tensor:
     """Set one square of each image to zero, in place.
 
-    x: [B, C, H, W], normalised. centers: int64 [2, B], row and column. The square of a center r covers the ``side``
-    rows from r - side // 2 on, as far as the image has them, and columns likewise.
+    x: [B, C, H, W], normalised. centers: int64 [2, B], row and column. The square of a center r covers ``side`` rows
+    from r - side // 2 on, inside the image, and columns likewise.
     """
 
     def inside(center: Tensor, size: int) -> Tensor:
@@ -167,12 +168,12 @@ def normalise(images: Tensor, data: PixelScale) -> Tensor:
 
 
 def standardise(images: Tensor, data: PixelScale) -> Tensor:
-    """Float images [B, C, H, W] in [0, 1], of which there may be a gradient -> (image - mean) / std."""
+    """Float images [B, C, H, W] in [0, 1] -> (image - mean) / std, differentiable."""
     mean, std = (per_channel(values, images.device).to(images.dtype) for values in (data.mean, data.std))
     return (images - mean) / std
 
 
-@functools.lru_cache(maxsize=32)  # a copy to a GPU could not be recorded, and would be made for every batch
+@functools.lru_cache(maxsize=32)  # a copy to a GPU per batch is slow and cannot be recorded in a CUDA graph
 def per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
     """One constant per channel, float32 [1, C, 1, 1]."""
     return torch.from_numpy(np.array(values, dtype=np.float32)).to(device).view(1, -1, 1, 1)

@@ -1,10 +1,8 @@
-"""Data sets as tensors: `load("cifar10")` is all of CIFAR-10, as bytes, in one tensor.
+"""Data sets as tensors: `load("cifar10")` returns all of CIFAR-10 with its images as bytes in one tensor.
 
-Files are looked for in one data directory: the argument `data_dir`, else the environment variable
-PAPERLIB_DATA, else `data/sets` of the repository. A pack `<name>.npz` (see `paperlib.data.packed`) comes
-first, then the published files (see `paperlib.data.sources`), then a download of those through torchvision,
-unless PAPERLIB_DOWNLOAD=0 forbids it. Any other `<name>.npz` in the directory is a data set of the user's,
-under that name.
+The data directory is the argument `data_dir`, else `paperlib.paths.data_sets()`. `load` tries a pack `<name>.npz` (see
+`paperlib.data.packed`), then the published files (see `paperlib.data.sources`), then their download through
+torchvision, unless PAPERLIB_DOWNLOAD=0 forbids it. Any other `<name>.npz` in the directory is a user's own data set.
 """
 
 import functools
@@ -19,12 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paperlib.checks import MOST, one_line, plain, shown
+from paperlib.checks import MOST, one_line, plain, quote
 from paperlib.data import packed, sources
 from paperlib.data.packed import Source
-from paperlib.paths import ROOT
-
-SETS = ROOT / "data" / "sets"
+from paperlib.paths import data_sets
 
 
 class MissingDataError(ValueError):
@@ -33,7 +29,7 @@ class MissingDataError(ValueError):
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set without having it."""
+    """Facts about a data set, known without its files."""
 
     title: str
     classes: int
@@ -42,6 +38,7 @@ class DatasetInfo:
     train: int  # number of images
     test: int
     obtain: str  # how to get it
+    kind: str  # of images; a stand-in of another kind does not allow a comparison of methods
     mean: tuple[float, ...] | None = None  # of pixels in [0, 1]; None: computed from the training images
     std: tuple[float, ...] | None = None
 
@@ -50,27 +47,34 @@ _DOWNLOAD = "it is downloaded where there is internet, or copy its files there"
 _TINY = "unpack tiny-imagenet-200.zip from cs231n.stanford.edu there"
 _LEAF = "make it with LEAF (preprocess.sh -s niid --sf 1.0 -k 0 -t sample), and copy train and test there"
 
-# The authors of GC-Fed use these two, for EMNIST and for every colour set (section 3 of its specification).
+# GC-Fed's authors use these values for EMNIST and for every colour set.
 _EMNIST = ((0.1751,), (0.3333,))
 _COLOUR = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 
+_CHARACTERS, _PHOTOGRAPHS = "written characters", "photographs of things and animals"
+
 DATASETS: dict[str, DatasetInfo] = {
-    "digits": DatasetInfo("handwritten digits of scikit-learn", 10, 1, 28, 1437, 360, "it comes with scikit-learn"),
-    "mnist": DatasetInfo("MNIST", 10, 1, 28, 60_000, 10_000, _DOWNLOAD, (0.1307,), (0.3081,)),
-    "fmnist": DatasetInfo("Fashion-MNIST", 10, 1, 28, 60_000, 10_000, _DOWNLOAD, (0.2860,), (0.3530,)),
-    "emnist_byclass": DatasetInfo("EMNIST ByClass", 62, 1, 28, 697_932, 116_323, _DOWNLOAD, *_EMNIST),
-    "emnist_letters": DatasetInfo("EMNIST Letters", 26, 1, 28, 124_800, 20_800, _DOWNLOAD, *_EMNIST),
-    "svhn": DatasetInfo("SVHN", 10, 3, 32, 73_257, 26_032, _DOWNLOAD, *_COLOUR),
-    "cifar10": DatasetInfo("CIFAR-10", 10, 3, 32, 50_000, 10_000, _DOWNLOAD, *_COLOUR),
-    "cifar100": DatasetInfo("CIFAR-100", 100, 3, 32, 50_000, 10_000, _DOWNLOAD, *_COLOUR),
-    "tinyimagenet": DatasetInfo("Tiny-ImageNet", 200, 3, 64, 100_000, 10_000, _TINY, *_COLOUR),
-    # FedImpro's counts (3400 writers); what LEAF makes differs with its version and options.
-    "femnist": DatasetInfo("FEMNIST", 62, 1, 28, 671_585, 77_483, _LEAF, *_EMNIST),
+    "digits": DatasetInfo(
+        "handwritten digits of scikit-learn", 10, 1, 28, 1437, 360, "it comes with scikit-learn", _CHARACTERS
+    ),
+    "mnist": DatasetInfo("MNIST", 10, 1, 28, 60_000, 10_000, _DOWNLOAD, _CHARACTERS, (0.1307,), (0.3081,)),
+    "fmnist": DatasetInfo("Fashion-MNIST", 10, 1, 28, 60_000, 10_000, _DOWNLOAD, "clothes", (0.2860,), (0.3530,)),
+    "emnist_byclass": DatasetInfo("EMNIST ByClass", 62, 1, 28, 697_932, 116_323, _DOWNLOAD, _CHARACTERS, *_EMNIST),
+    "emnist_letters": DatasetInfo("EMNIST Letters", 26, 1, 28, 124_800, 20_800, _DOWNLOAD, _CHARACTERS, *_EMNIST),
+    "svhn": DatasetInfo("SVHN", 10, 3, 32, 73_257, 26_032, _DOWNLOAD, "photographs of house numbers", *_COLOUR),
+    "cifar10": DatasetInfo("CIFAR-10", 10, 3, 32, 50_000, 10_000, _DOWNLOAD, _PHOTOGRAPHS, *_COLOUR),
+    "cifar100": DatasetInfo("CIFAR-100", 100, 3, 32, 50_000, 10_000, _DOWNLOAD, _PHOTOGRAPHS, *_COLOUR),
+    "tinyimagenet": DatasetInfo("Tiny-ImageNet", 200, 3, 64, 100_000, 10_000, _TINY, _PHOTOGRAPHS, *_COLOUR),
+    # FedImpro's counts (3400 writers); LEAF's output depends on its version and options.
+    "femnist": DatasetInfo("FEMNIST", 62, 1, 28, 671_585, 77_483, _LEAF, _CHARACTERS, *_EMNIST),
 }
 
-# Other names under which packs of known sets go about, and what must be said of one of them.
+# Other file names of packs of known sets; one of them has its own split, which `Dataset.source` states.
 _ALIASES = {"fashion_mnist": "fmnist", "cifar10_jpeg": "cifar10", "cifar100_jpeg": "cifar100"}
 _OWN_SPLIT = "cifar100_jpeg"
+# Packs of known sets at half the side, used if no larger images are requested.
+_HALF_SIDE = {"tinyimagenet_32_jpeg": "tinyimagenet"}
+SMALLEST = 7  # pixels: least side of halved images
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +89,7 @@ class Dataset:
     classes: tuple[str, ...]
     mean: tuple[float, ...]  # per channel, of pixels in [0, 1]
     std: tuple[float, ...]
-    source: str  # one phrase that says which data this is, for the foot of a table
+    source: str  # description of the data in one phrase, for captions
     writers: Tensor | None = None  # int64 [N], training images only, of sets with a natural partition
 
     @property
@@ -102,8 +106,8 @@ class Dataset:
     def fingerprint(self) -> str:
         """16 hex digits over sizes, labels, writers and the bytes of up to 256 images of each split.
 
-        It tells a resumed run that the data changed. JPEG decoders may differ in a last bit between machines,
-        and then so do the fingerprints of JPEG packs.
+        With it a resumed run detects changed data. JPEG decoders may differ in a last bit between machines, and then
+        the fingerprints of JPEG packs differ, too.
         """
         digest = hashlib.sha256()
         for tensor in (self.train_images, self.test_images):
@@ -138,20 +142,21 @@ def load(
 ) -> Dataset:
     """The data set `name`: one of DATASETS, or the user's own `<name>.npz` in the data directory.
 
-    train_size, test_size: take the first n images (default: all). All sets are in shuffled order, by a
-        permutation that is always the same, so a prefix has the classes in the proportions of the whole.
-    image_size: height and width to which `digits` is enlarged, 28 (default) or 32; the others have one size.
+    train_size, test_size: take the first n images (default: all). All sets are shuffled by a fixed permutation, so the
+        classes of a prefix have the proportions of the whole.
+    image_size: height and width (default: those of the published images). `digits` is enlarged to 28 (default) or 32.
+        Other sets can be halved repeatedly, down to 7 pixels; each pixel is then the mean of 2x2.
 
-    EMNIST is upright, from packs and from torchvision alike, whose files store it transposed: what a flip
-    does to a glyph must not depend on where the file came from. The authors of GC-Fed train on the transposed
-    images, so their horizontal flip turns the upright glyph upside down.
+    EMNIST is upright, both from packs and from torchvision, whose files store it transposed, so that a flip always has
+    the same effect. GC-Fed's authors train on the transposed images: their horizontal flip turns the upright glyph
+    upside down.
 
-    The last four results are kept and shared: treat the tensors as read-only.
+    The last four results are cached and shared: treat the tensors as read-only.
 
-    ValueError: unknown name, more images asked for than there are, another image_size, or a malformed file.
-    MissingDataError (a ValueError): a known set that is neither at hand nor downloadable.
+    ValueError: unknown name, too many images requested, another image_size, or a malformed file.
+    MissingDataError (a ValueError): a known set that is neither present nor downloadable.
     """
-    root = _directory(data_dir)
+    root = data_directory(data_dir)
     if not isinstance(name, str):
         raise _unknown(name, root)
     wanted = {"train_size": train_size, "test_size": test_size, "image_size": image_size}
@@ -159,10 +164,10 @@ def load(
     return _load(name, *sizes, root, _device(device))
 
 
-def available(name: str, data_dir: Path | str | None = None) -> bool:
-    """Whether `load(name)` would find the set without a download."""
-    root = _directory(data_dir)
-    if name == "digits" or _pack(name, root) is not None:
+def available(name: str, data_dir: Path | str | None = None, image_size: int | None = None) -> bool:
+    """Whether `load(name, image_size=image_size)` works without a download."""
+    root = data_directory(data_dir)
+    if name == "digits" or _pack(name, root, image_size) is not None:
         return True
     return name in sources.FILES and sources.present(name, root)
 
@@ -170,33 +175,25 @@ def available(name: str, data_dir: Path | str | None = None) -> bool:
 def training_labels(
     name: str, train_size: int | None = None, data_dir: Path | str | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Labels int64 [N] of the training images of a set, and their writers [N] or None: all that a partition needs.
+    """Labels int64 [N] of the training images of a set, and their writers [N] or None; a partition needs no images.
 
-    train_size: of the first n images (default: all). Of a pack no image is read. The results are kept: treat the
-    tensors as read-only. Raises ValueError like `load`.
+    train_size: of the first n images (default: all). The results are cached: treat the tensors as read-only. Raises
+    ValueError like `load`.
     """
-    labels, writers = _training_labels(name, _directory(data_dir))
+    labels, writers = _training_labels(name, data_directory(data_dir))
     n = _count("train_size", _size("train_size", train_size), labels, f"training images of data set '{name}'")
     return labels[:n], None if writers is None else writers[:n]
 
 
 @functools.cache
 def _training_labels(name: str, root: Path) -> tuple[Tensor, Tensor | None]:
-    pack = _pack(name, root)
+    pack = _pack(name, root, SMALLEST)
     if pack is not None:
         labels, writers = packed.read_labels(pack)
     else:
         source = _read(name, None, root)
         labels, writers = source.train.labels, source.writers
     return torch.from_numpy(labels), None if writers is None else torch.from_numpy(writers)
-
-
-def describe_source(name: str, image_size: int | None = None, data_dir: Path | str | None = None) -> str:
-    """`Dataset.source` of the set that `load` would deliver, without reading its images."""
-    root = _directory(data_dir)
-    if not isinstance(name, str) or (name not in DATASETS and _pack(name, root) is None):
-        raise _unknown(name, root)
-    return _phrase(name, image_size, root)
 
 
 @functools.lru_cache(maxsize=4)
@@ -230,12 +227,30 @@ def _load(
 
 
 def _read(name: str, image_size: int | None, root: Path) -> Source:
+    """The set from its files, with images of the requested size."""
+    if name == "digits":
+        _check_image_size(name, image_size, sources.DIGITS_SIZES)
+        return sources.digits(image_size or sources.DIGITS_SIZES[0])
     info = DATASETS.get(name)
     if info is not None:
-        _check_image_size(name, image_size, sources.DIGITS_SIZES if name == "digits" else (info.size,))
-    if name == "digits":
-        return sources.digits(image_size or sources.DIGITS_SIZES[0])
-    pack = _pack(name, root)
+        _check_image_size(name, image_size, sides(info.size))
+    source = _files(name, image_size, root)
+    _, height, width = source.train.shape
+    if info is None:
+        _check_image_size(name, image_size, sides(height) if height == width else ())
+    while image_size and source.train.shape[1] > image_size:
+        source = replace(source, train=packed.halved(source.train), test=packed.halved(source.test))
+    return source
+
+
+def sides(side: int) -> tuple[int, ...]:
+    """Available sides in pixels for images of ``side`` pixels, the largest first."""
+    return (side,) if side % 2 or side // 2 < SMALLEST else (side, *sides(side // 2))
+
+
+def _files(name: str, image_size: int | None, root: Path) -> Source:
+    """The set from a pack, or else from its published files; its images may be larger than requested."""
+    info, pack = DATASETS.get(name), _pack(name, root, image_size)
     if pack is None:
         if info is None:
             raise _unknown(name, root)
@@ -246,12 +261,10 @@ def _read(name: str, image_size: int | None, root: Path) -> Source:
             raise ValueError(f"{root} holds images of shape {source.train.shape}, but {info.title} has {shape}.")
         return source
     source = packed.read(pack)
-    if info is None:
-        _, height, width = source.train.shape
-        _check_image_size(name, image_size, (height,) if height == width else ())
-    else:
+    if info is not None:
+        side = info.size // 2 if pack.stem in _HALF_SIDE else info.size
         actual = (source.train.shape, len(source.classes))
-        expected = ((info.channels, info.size, info.size), info.classes)
+        expected = ((info.channels, side, side), info.classes)
         if actual != expected:
             raise ValueError(
                 f"{pack} holds images of shape {actual[0]} in {actual[1]} classes, but {info.title} has shape"
@@ -269,7 +282,7 @@ def _check_image_size(name: str, image_size: int | None, choices: tuple[int, ...
 def _size(argument: str, size: Any) -> int | None:
     size = plain(size)
     if size is not None and not (isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= MOST):
-        raise ValueError(f"{argument}={shown(size)} must be at least 1 and whole, or None for all images.")
+        raise ValueError(f"{argument}={quote(size)} must be at least 1 and whole, or None for all images.")
     return size
 
 
@@ -280,7 +293,7 @@ def _count(argument: str, size: int | None, labels: Sized, what: str) -> int:
 
 
 def _mean_and_std(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Per channel of uint8 [N, C, H, W], of pixels in [0, 1]. A constant channel gets std 1."""
+    """Mean and std per channel of uint8 [N, C, H, W], of pixels in [0, 1]. A constant channel gets std 1."""
     values = np.arange(256) / 255
     mean, std = [], []
     for channel in range(images.shape[1]):
@@ -292,51 +305,56 @@ def _mean_and_std(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, .
 
 
 def _device(device: Any) -> str:
-    """The name of a torch device that is there."""
+    """The name of an available torch device; raises ValueError for others."""
     try:
-        found = torch.device(device)
+        chosen = torch.device(device)
     except (RuntimeError, TypeError):
-        raise ValueError(f"device={shown(device)} is not a device of torch: choose cpu or cuda.") from None
-    if found.type == "cuda" and not (found.index or 0) < torch.cuda.device_count():
-        raise ValueError(f"device={shown(device)}, but torch finds {torch.cuda.device_count()} GPUs here: choose cpu.")
-    return str(found)
+        raise ValueError(f"device={quote(device)} is not a device of torch: choose cpu or cuda.") from None
+    if chosen.type == "cuda" and not (chosen.index or 0) < torch.cuda.device_count():
+        raise ValueError(f"device={quote(device)}, but torch finds {torch.cuda.device_count()} GPUs here: choose cpu.")
+    return str(chosen)
 
 
-def _directory(data_dir: Path | str | None) -> Path:
+def data_directory(data_dir: Path | str | None = None) -> Path:
+    """The folder in which data sets are looked for."""
     if not isinstance(data_dir, Path | str | None):
-        raise ValueError(f"data_dir={shown(data_dir)} must be a folder, or None for the usual one.")
-    return Path(data_dir or os.environ.get("PAPERLIB_DATA") or SETS).expanduser().absolute()
+        raise ValueError(f"data_dir={quote(data_dir)} must be a folder, or None for the usual one.")
+    return Path(data_dir or data_sets()).expanduser().absolute()
 
 
-def _pack_names(name: str) -> list[str]:
-    return [f"{name}.npz", *(f"{alias}.npz" for alias, known in _ALIASES.items() if known == name)]
+def _pack_names(name: str, image_size: int | None = None) -> list[str]:
+    """File names of packs of the set, by precedence; also those at half the side if that suffices."""
+    half = image_size is not None and name in DATASETS and image_size <= DATASETS[name].size // 2
+    known = _ALIASES | (_HALF_SIDE if half else {})
+    return [f"{name}.npz", *(f"{alias}.npz" for alias, title in known.items() if title == name)]
 
 
-def _pack(name: str, root: Path) -> Path | None:
-    """The pack of the set in the data directory, if there is one."""
-    if name in _ALIASES or name == "digits" or name != Path(name).name:
+def _pack(name: str, root: Path, image_size: int | None = None) -> Path | None:
+    """The pack of the set in the data directory, or None."""
+    if name in _ALIASES or name in _HALF_SIDE or name == "digits" or name != Path(name).name:
         return None
-    # isfile: a name that is too long for any file is not there, and no error
-    return next((root / file for file in _pack_names(name) if os.path.isfile(root / file)), None)
+    # os.path.isfile is False, without an error, for a name that is too long for a file
+    return next((root / file for file in _pack_names(name, image_size) if os.path.isfile(root / file)), None)
 
 
 def _phrase(name: str, image_size: int | None, root: Path) -> str:
     if name == "digits":
         size = image_size or sources.DIGITS_SIZES[0]
         return f"{DATASETS[name].title}, 8x8 enlarged to {size}x{size}"
-    pack = _pack(name, root)
+    averaged = f", averaged to {image_size}x{image_size}" if image_size else ""
     if name not in DATASETS:
-        return f"{name}.npz"
-    title = DATASETS[name].title
-    if pack is None or name == "tinyimagenet" or not packed.is_encoded(pack):
-        return title  # Tiny-ImageNet is published as JPEG files
+        return f"{name}.npz{averaged}"
+    info, pack = DATASETS[name], _pack(name, root, image_size)
+    averaged = "" if image_size == info.size else averaged
+    if pack is None or pack.stem == "tinyimagenet" or not packed.is_encoded(pack):
+        return f"{info.title}{averaged}"  # Tiny-ImageNet is published as JPEG files
     if pack.stem == _OWN_SPLIT:
-        return f"{title}, JPEG copy with its own train/test split"
-    return f"{title}, JPEG copy (lossy)"
+        return f"{info.title}, JPEG copy with its own train/test split{averaged}"
+    return f"{info.title}, JPEG copy (lossy){averaged}"
 
 
 def _download(name: str, root: Path) -> None:
-    """Fetch the published files, or say where they were looked for and why they did not come."""
+    """Download the published files; raises MissingDataError with the reason and the folder if that is impossible."""
     if name not in sources.DOWNLOADABLE:
         reason = ""
     elif os.environ.get("PAPERLIB_DOWNLOAD") == "0":
@@ -356,8 +374,8 @@ def _download(name: str, root: Path) -> None:
 
 def _unknown(name: Any, root: Path) -> ValueError:
     if not isinstance(name, str):
-        return ValueError(f"name={shown(name)} must be the name of a data set: choose one of {', '.join(DATASETS)}.")
-    if name in _ALIASES:
-        return ValueError(f"'{name}' is the name of a file; the data set is called '{_ALIASES[name]}'.")
+        return ValueError(f"name={quote(name)} must be the name of a data set: choose one of {', '.join(DATASETS)}.")
+    if title := (_ALIASES | _HALF_SIDE).get(name):
+        return ValueError(f"'{name}' is the name of a file; the data set is called '{title}'.")
     choices = ", ".join(DATASETS)
-    return ValueError(f"Unknown data set {shown(name)}: choose one of {choices}, or put its .npz file into {root}.")
+    return ValueError(f"Unknown data set {quote(name)}: choose one of {choices}, or put its .npz file into {root}.")

@@ -9,8 +9,8 @@ A pack holds plain NumPy arrays (nothing to unpickle) under these keys; `{split}
     {split}_offsets   integers [N + 1]: file i is bytes[offsets[i]:offsets[i + 1]]
     train_writers     integers [N], optional: who wrote training image i, for the natural partition
 
-A pack may come from anywhere: what its arrays are is read from their headers, and nothing is unpacked that does not fit
-the rest, is larger than any data set, or would grow as no images do.
+A pack is untrusted: arrays are only unpacked if their headers fit each other, no array is larger than any data set, and
+the compression ratio is that of images.
 
 Glyphs are upright, bright on a dark ground. The images are expected in shuffled order, so that a prefix has
 the classes in the proportions of the whole.
@@ -23,24 +23,24 @@ import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 from PIL import Image
 
-from paperlib.checks import one_line, shown
+from paperlib.checks import one_line, quote
 
 LARGEST = 16 * 2**30  # bytes of an array, or of all decoded images of a split
-# Images shrink a few times, flat ones more; an array that is much larger than its file is there to fill the memory.
-BELIEVED = 2**28  # bytes up to which any compression is taken for real
+# Images compress a few times, flat ones more; an array that is much larger than its file may be a decompression bomb.
+BELIEVED = 2**28  # bytes up to which any compression ratio is accepted
 GROWTH = 100
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Training or test images, decoded no earlier than asked for."""
+    """Training or test images, decoded on demand."""
 
     labels: np.ndarray  # int64 [N]
     shape: tuple[int, int, int]  # (C, H, W) of every image
@@ -50,7 +50,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A data set as its files hold it."""
+    """A data set as stored in its files."""
 
     train: Split
     test: Split
@@ -104,6 +104,18 @@ def file_split(
     return Split(labels, (len(mode), height, width), first, decoded=False)
 
 
+def halved(split: Split) -> Split:
+    """The split with every 2x2 block of pixels replaced by its mean, rounded half up."""
+    channels, height, width = split.shape
+
+    def first(n: int) -> np.ndarray:
+        pixels = split.images(n)
+        total = pixels.reshape(n, channels, height // 2, 2, width // 2, 2).sum((3, 5), dtype=np.uint16)
+        return ((total + 2) // 4).astype(np.uint8)
+
+    return replace(split, shape=(channels, height // 2, width // 2), images=first)
+
+
 def is_encoded(path: Path) -> bool:
     """Whether the pack at `path` holds JPEG files rather than pixels."""
     if not zipfile.is_zipfile(path):
@@ -115,7 +127,7 @@ def is_encoded(path: Path) -> bool:
 def read(path: Path) -> Source:
     """The data set packed in the file `path`.
 
-    ValueError, naming file and key, where the file is not a pack or its arrays do not fit each other.
+    ValueError, naming file and key, if the file is not a pack or its arrays do not fit each other.
     """
     with _opened_pack(path) as pack:
         classes = pack.classes()
@@ -152,7 +164,7 @@ _KINDS = {"iu": "integers", "U": "strings", "u1": "uint8"}
 
 
 class _Pack:
-    """An open pack; every array is read, and thereby decompressed, once, and after its header was found to be good."""
+    """An open pack. Every array is read and decompressed once, after a check of its header."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile):
         self.path = path
@@ -161,7 +173,7 @@ class _Pack:
         for member in archive.infolist():
             name = re.fullmatch(r"(\w+)\.npy", member.filename)
             if name is None:
-                what = f"holds {shown(member.filename)}, but must hold arrays alone, such as train_labels.npy"
+                what = f"holds {quote(member.filename)}, but must hold arrays alone, such as train_labels.npy"
                 raise ValueError(f"{path} {what}, in no folder.")
             if name[1] in self.members:
                 raise self.error(name[1], "is there twice")
@@ -171,12 +183,12 @@ class _Pack:
         return ValueError(f"{self.path}: key '{key}' {what}.")
 
     def shape(self, key: str, kinds: str, dimensions: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of an array by its header; raises ValueError unless all that the header says is good."""
+        """The shape of an array from its header; raises ValueError for an invalid header."""
         if key not in self.members:
             raise self.error(key, f"is missing (there are {', '.join(self.members)})")
         member = self.members[key]
         with self._opened(key) as file:
-            if np.lib.format.read_magic(file) != (1, 0):  # others may have headers of any length
+            if np.lib.format.read_magic(file) != (1, 0):  # other versions allow headers of any length
                 raise ValueError("its header is not of NumPy's format 1.0")
             shape, _, dtype = np.lib.format.read_array_header_1_0(file)
             start = file.tell()
@@ -195,7 +207,7 @@ class _Pack:
         return shape
 
     def check_size(self, key: str, size: int, stored: int) -> None:
-        """Raise ValueError for arrays or images that would fill the memory: ``size`` bytes from ``stored`` ones."""
+        """Raise ValueError for arrays or images that would fill the memory: ``size`` bytes from ``stored`` bytes."""
         if size > LARGEST:
             raise self.error(key, f"would take {size / 2**30:,.0f} GiB of memory; at most {LARGEST >> 30} are read")
         if size > BELIEVED and size > GROWTH * stored:
@@ -211,11 +223,11 @@ class _Pack:
 
     @contextmanager
     def _opened(self, key: str) -> Iterator[IO[bytes]]:
-        """The file of an array; what goes wrong while it is read is said with file and key."""
+        """The file of an array; errors during reading become ValueErrors that name file and key."""
         try:
             with self.archive.open(self.members[key]) as file:
                 yield file
-        except Exception as error:  # of the archive, of a compression, of the header's text, of the numbers in it
+        except Exception as error:  # from the archive, the compression, the header's text or its numbers
             raise self.error(key, f"cannot be read ({one_line(error)})") from error
 
     def classes(self) -> tuple[str, ...]:
@@ -223,7 +235,7 @@ class _Pack:
         names = tuple(str(name) for name in self.array("classes", "U", (1,)))
         for name in names:
             if not name.isprintable():
-                raise self.error("classes", f"holds the name {shown(name)}, which cannot be printed")
+                raise self.error("classes", f"holds the name {quote(name)}, which cannot be printed")
         return names
 
     def labels(self, split: str, classes: int) -> np.ndarray:
@@ -235,7 +247,7 @@ class _Pack:
         return labels
 
     def writers(self, count: int) -> np.ndarray | None:
-        """Who made each of so many training images, int64 [N], if the pack says so."""
+        """The writer of each training image, int64 [N], if the pack has them."""
         if "train_writers" not in self.members:
             return None
         writers = self.array("train_writers", "iu", (1,)).astype(np.int64)
@@ -277,9 +289,9 @@ def _encoded(pack: _Pack, split: str, classes: int) -> Split:
 
 @contextmanager
 def _open(file: Path | io.BytesIO, place: str) -> Iterator[Image.Image]:
-    """A JPEG image of which the header is read; the rest follows when its pixels are asked for, and so does damage.
+    """A JPEG image with its header read; the pixels are read on demand, and may be damaged.
 
-    Other formats are not opened: for some of them Pillow starts other programs.
+    Other formats are refused: for some of them Pillow starts other programs.
     """
     try:
         with Image.open(file, formats=("JPEG",)) as image:

@@ -1,6 +1,6 @@
-"""How the training samples are divided among the clients.
+"""Partitions of the training samples among the clients.
 
-Every partition is drawn on the CPU from the stream (seed, "partition"), so that it is the same on every device.
+Every partition is drawn on the CPU from the stream (seed, "partition"), so it is the same on every device.
 """
 
 import math
@@ -13,15 +13,14 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
-from paperlib.checks import number, one_of, shown, whole
-from paperlib.federated.streams import rng
+from paperlib.checks import number, one_of, quote, whole
+from paperlib.random_streams import rng
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
 MAX_DRAWS = 20_000
-MOST_CLASSES = 100_000  # counts per class are kept for every client
+MOST_CLASSES = 100_000  # every client has a count per class
 
 
 class NoDrawError(ValueError):
@@ -45,7 +44,7 @@ class Partition(list[Tensor]):
 
         ``describe().attrs`` holds the spread of the sizes: smallest, median, largest, coefficient of variation.
         """
-        import pandas as pd  # takes longer to import, and more memory, than a small run
+        import pandas as pd  # its import takes more time and memory than a small run
 
         counts = self.counts().numpy()
         sizes = counts.sum(1)
@@ -64,16 +63,10 @@ class Partition(list[Tensor]):
         }
         return table
 
-    def plot(self, kind: str = "heatmap", ax: "Axes | None" = None) -> "Axes":
-        """Samples per client and class as a "heatmap" or as "bubbles"."""
-        import paperlib.plots as plots
-
-        return plots.partition(self.counts(), kind, ax)
-
 
 @dataclass(frozen=True)
 class Request:
-    """What a partition function gets: labels [N] as NumPy int64, number of classes, and the user's wishes."""
+    """Arguments of a partition function: labels [N] as NumPy int64, number of classes, and the user's arguments."""
 
     labels: np.ndarray
     classes: int
@@ -86,7 +79,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Kind:
-    """A named partition: its function, whether it needs alpha, and what it is in a line."""
+    """A named partition: its function, whether it needs alpha, and a one-line description."""
 
     draw: Callable[[Request, Generator], list[np.ndarray]]
     needs_alpha: bool
@@ -107,7 +100,7 @@ def partition(
     """Divide samples with ``labels`` [N] among ``clients``; see `PARTITIONS` for the names.
 
     alpha: Dirichlet concentration, or number of classes per client. min_samples: size of the smallest client; Dirichlet
-    draws are repeated until it is met, ``draws`` times at most. writers: [N], who made each sample ("natural" only).
+    draws are repeated until it is met, at most ``draws`` times. writers: [N], writer of each sample ("natural" only).
     Every sample goes to exactly one client, except that "natural" leaves out the writers that were not chosen.
 
     Raises ValueError if the request is impossible, NoDrawError (a ValueError) if no draw meets ``min_samples``; the
@@ -159,9 +152,9 @@ def _check_labels(labels: Tensor) -> None:
 
 
 def _check_indices(name: str, values: Tensor) -> None:
-    """Raise ValueError unless these are whole numbers from 0, one per sample."""
+    """Raise ValueError unless the values are whole numbers from 0, one per sample."""
     if not isinstance(values, Tensor):
-        raise ValueError(f"{name} is {shown(values)}, but must be a tensor of whole numbers [N]")
+        raise ValueError(f"{name} is {quote(values)}, but must be a tensor of whole numbers [N]")
     kind = values.dtype
     if values.ndim != 1 or kind.is_floating_point or kind.is_complex or kind == torch.bool:
         raise ValueError(f"{name} is {kind} of shape {list(values.shape)}, but must be whole numbers of shape [N]")
@@ -192,20 +185,42 @@ def _dirichlet_capped(request: Request, stream: Generator) -> list[np.ndarray]:
     return _draw_dirichlet(request, stream, capped=True)
 
 
-def _draw_dirichlet(request: Request, stream: Generator, capped: bool) -> list[np.ndarray]:
+def _dirichlet_two_classes(request: Request, stream: Generator) -> list[np.ndarray]:
+    """Capped, and every client has at least two classes: by exchanges within a draw, then by redraws (FedNH's code).
+
+    That code stops after three draws and may leave clients with one class.
+    """
+    if request.classes < 2 or 2 * request.clients > len(request.labels):
+        raise ValueError(
+            f"dirichlet_two_classes gives each of {request.clients} clients samples of two classes, which "
+            f"{len(request.labels)} samples of {request.classes} classes do not allow; ask for two classes or more and "
+            f"at most {len(request.labels) // 2} clients"
+        )
+    return _draw_dirichlet(request, stream, capped=True, two_classes=True)
+
+
+def _draw_dirichlet(request: Request, stream: Generator, capped: bool, two_classes: bool = False) -> list[np.ndarray]:
     """Per class, shares p ~ Dir(alpha) over the clients; all classes are redrawn until every client has min_samples.
 
-    capped: a client that already holds its fair share n/N gets nothing of the classes that follow (the rule of the
-    papers' code). The counts decide on a redraw, so samples are shuffled only once, for the draw that is kept.
+    capped: a client that already has its fair share n/N gets nothing of the following classes (the rule of the papers'
+    code). two_classes: every client has at least two classes. Redraws only need the counts, so samples are shuffled
+    once, for the final draw.
     """
     sizes = np.bincount(request.labels, minlength=request.classes)
-    best = 0
+    best = -1
     for _ in range(request.draws):
-        counts = _dirichlet_counts(sizes, request, stream, capped)
+        counts = _dirichlet_counts(sizes, request, stream, capped, two_classes)
+        if two_classes and (counts > 0).sum(0).min() < 2:
+            continue
         smallest = int(counts.sum(0).min())
         best = max(best, smallest)
         if smallest >= request.min_samples:
             return _deal(request.labels, counts, stream)
+    if best < 0:
+        raise NoDrawError(
+            f"none of {request.draws} Dirichlet({request.alpha:g}) draws over {request.clients} clients gave each two "
+            f"classes; ask for fewer clients or a larger alpha"
+        )
     raise NoDrawError(
         f"none of {request.draws} Dirichlet({request.alpha:g}) draws over {request.clients} clients gave each at least "
         f"min_samples={request.min_samples}; the best one reached {best}: ask for min_samples <= {best}, fewer "
@@ -213,7 +228,9 @@ def _draw_dirichlet(request: Request, stream: Generator, capped: bool) -> list[n
     )
 
 
-def _dirichlet_counts(sizes: np.ndarray, request: Request, stream: Generator, capped: bool) -> np.ndarray:
+def _dirichlet_counts(
+    sizes: np.ndarray, request: Request, stream: Generator, capped: bool, two_classes: bool = False
+) -> np.ndarray:
     """Samples per class and client, int64 [C, clients]."""
     shares = stream.dirichlet(np.full(request.clients, request.alpha), len(sizes))
     if not capped:
@@ -226,8 +243,20 @@ def _dirichlet_counts(sizes: np.ndarray, request: Request, stream: Generator, ca
         if p.sum() == 0:  # every positive share fell on a full client
             p = (held < fair).astype(float)
         counts[c] = _divided(p / p.sum(), n)
+        if two_classes and c > 1:
+            _exchange(counts, c)
         held += counts[c]
     return counts
+
+
+def _exchange(counts: np.ndarray, c: int) -> None:
+    """The first client with at most one class before class c exchanges its samples of c with the last client.
+
+    The second such client exchanges with the last but one, and so on. counts: int64 [C, clients], changed in place.
+    """
+    poor: list[int] = np.flatnonzero((counts[:c] > 0).sum(0) <= 1).tolist()
+    for client, other in zip(poor, reversed(range(counts.shape[1])), strict=False):
+        counts[c, [client, other]] = counts[c, [other, client]]
 
 
 def _divided(p: np.ndarray, n: np.ndarray) -> np.ndarray:
@@ -238,7 +267,7 @@ def _divided(p: np.ndarray, n: np.ndarray) -> np.ndarray:
 
 
 def _classes_per_client(request: Request, stream: Generator) -> list[np.ndarray]:
-    """Client i holds class i mod C and alpha - 1 others; a class is divided evenly among its holders (FedGPS)."""
+    """Client i has class i mod C and alpha - 1 others; a class is divided evenly among its clients (FedGPS)."""
     each = int(request.alpha)
     if each != request.alpha or not 1 <= each <= request.classes:
         raise ValueError(
@@ -306,6 +335,9 @@ PARTITIONS: dict[str, Kind] = {
     "dirichlet": Kind(_dirichlet, True, "Dirichlet shares per class"),
     "dirichlet_capped": Kind(
         _dirichlet_capped, True, "Dirichlet shares per class, nothing more for a client that is full"
+    ),
+    "dirichlet_two_classes": Kind(
+        _dirichlet_two_classes, True, "capped Dirichlet shares per class, two classes or more for every client"
     ),
     "classes_per_client": Kind(_classes_per_client, True, "alpha classes per client"),
     "two_classes": Kind(_two_classes, False, "classes 2k and 2k+1 to client k"),

@@ -1,7 +1,7 @@
-"""Data sets in the form in which their makers publish them.
+"""Data sets from their published files.
 
-Their own order is by class, by writer or by archive, so each split is shuffled once, by a permutation that is
-always the same: a prefix then has the classes in the proportions of the whole, and it is everybody's prefix.
+These are ordered by class, by writer or by archive, so each split is shuffled by a fixed permutation: the classes of a
+prefix have the proportions of the whole, and the prefix is the same for everybody.
 """
 
 import json
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from paperlib._torchvision import torchvision
-from paperlib.checks import one_line, shown
+from paperlib.checks import one_line, quote
 from paperlib.data.packed import Source, Split, array_split, file_split
 
 _IDX = ("images-idx3-ubyte", "labels-idx1-ubyte")
@@ -110,7 +110,7 @@ def digits(size: int) -> Source:
     large = torch.nn.functional.interpolate(small, size=(size, size), mode="bilinear", align_corners=False)
     images = large.round().to(torch.uint8).squeeze(1).numpy()
     labels = bunch.target.astype(np.int64)
-    order = _order(len(labels))
+    order = fixed_order(len(labels))
     train, test = order[:_DIGITS_TRAIN], order[_DIGITS_TRAIN:]
     return Source(array_split(images, labels, train), array_split(images, labels, test), _DIGIT_NAMES)
 
@@ -134,15 +134,15 @@ def tiny_imagenet(folder: Path) -> Source:
     for number, line in enumerate(lines, start=1):
         file, name, *_ = [*line.split("\t"), ""]
         if name not in index:
-            raise ValueError(f"{annotations}, line {number}: {shown(name)} is not a folder of {folder / 'train'}.")
+            raise ValueError(f"{annotations}, line {number}: {quote(name)} is not a folder of {folder / 'train'}.")
         if file != Path(file).name:  # a place outside the folder of the images
-            raise ValueError(f"{annotations}, line {number}: {shown(file)} must be the name of a file alone.")
+            raise ValueError(f"{annotations}, line {number}: {quote(file)} must be the name of a file alone.")
         test.append((folder / "val" / "images" / file, index[name]))
 
     def split(items: list[tuple[Path, int]], place: Path) -> Split:
         if not items:
             raise ValueError(f"{place} holds no images.")
-        order = _order(len(items))
+        order = fixed_order(len(items))
         labels = np.array([items[i][1] for i in order], np.int64)
         return file_split(lambda i: items[order[i]][0], labels, "RGB", (64, 64), str(place))
 
@@ -158,9 +158,9 @@ def femnist(folder: Path) -> Source:
     """
     images, labels, users = _leaf(folder / "train")
     test_images, test_labels, _ = _leaf(folder / "test")
-    order = _order(len(labels))
+    order = fixed_order(len(labels))
     writers = np.unique(users, return_inverse=True)[1].astype(np.int64)
-    test = array_split(test_images, test_labels, _order(len(test_labels)))
+    test = array_split(test_images, test_labels, fixed_order(len(test_labels)))
     return Source(array_split(images, labels, order), test, _ALPHANUMERIC, writers[order])
 
 
@@ -172,7 +172,7 @@ def _leaf(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             for user, x, y in _leaf_users(path):
                 pixels_fit = x.shape == (len(y), 784) and x.min() >= 0 and x.max() <= 1  # which NaN is not
                 if not pixels_fit or y.dtype.kind != "i" or y.ndim != 1 or y.min() < 0 or y.max() > 61:
-                    raise ValueError(f"user {shown(user)}: pixels must be 784 numbers from 0 to 1, labels 0 to 61")
+                    raise ValueError(f"user {quote(user)}: pixels must be 784 numbers from 0 to 1, labels 0 to 61")
                 images.append(255 - np.rint(x * 255).astype(np.uint8).reshape(-1, 28, 28))
                 labels.append(y)
                 users += [user] * len(y)
@@ -229,8 +229,9 @@ def _split(name: str, loaded: Any, classes: int, place: str) -> Split:
     if labels.min() < 0 or labels.max() >= classes:
         what = f"classes from {labels.min()} to {labels.max()}"
         raise ValueError(f"{place} are damaged: they hold {what}, but must hold 0 to {classes - 1}.")
-    return array_split(images, labels, _order(len(labels)))
+    return array_split(images, labels, fixed_order(len(labels)))
 
 
-def _order(n: int) -> np.ndarray:
+def fixed_order(n: int) -> np.ndarray:
+    """The permutation of n images that is always the same."""
     return np.random.default_rng(0).permutation(n)

@@ -1,7 +1,7 @@
-"""The surrogate data of FedGPS: every class is a Gaussian of its own, unrelated to any real image.
+"""The surrogate data of FedGPS and VHL: every class is a Gaussian of its own, unrelated to any real image.
 
-All clients share one set (Yang et al. 2025, Definition 4.1). It follows from its seed, so that nothing but the seed
-has to be sent, and it must therefore be the same to the byte everywhere.
+All clients share one set (Yang et al. 2025, Definition 4.1). It follows from its seed, so only the seed is sent. The
+Gaussians are over latent vectors of an image generator, over pixels, or over features.
 """
 
 import functools
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paperlib.data.batches import crop_and_flip, crop_margin, normalise
-from paperlib.federated.streams import rng
+from paperlib.data.stylegan import stylegan_images
+from paperlib.random_streams import draw, rng
 
 SPREAD = 0.5  # standard deviation within a class; the class means have 1
 TOTAL = 50_000  # images of a set by default, divided evenly among the classes
@@ -31,21 +32,20 @@ class Surrogate:
     std: tuple[float, ...]
 
 
-def gaussian_surrogate(
+def surrogate_set(
+    kind: str,
     shape: tuple[int, int, int],
     classes: int,
     per_class: int | None = None,
     seed: int = 0,
     device: str | torch.device = "cpu",
 ) -> Surrogate:
-    """``per_class`` images of each class, of shape (channels, height, width), the same bytes on every machine.
+    """``per_class`` images of each class, of shape (channels, height, width).
 
-    Class c has the mean mu_c ~ N(0, I) over a grid of a quarter of the height and width; an image is
-    clip(up(mu_c + 0.5 eps), 0, 1) with eps ~ N(0, I) and bilinear enlargement, rounded to bytes (the Gaussian variant
-    of Tang et al. 2022, "Virtual homogeneity learning"). The mean is around 0, so about half of the pixels are black.
-    per_class: default 50,000 divided by the number of classes. The last set made is kept and shared.
+    kind: "stylegan" or "gaussian", see `stylegan_images` and `gaussian_images`. per_class: default 50,000 divided by
+    the number of classes. The last set is cached and shared.
 
-    Raises ValueError if a size is below 1.
+    Raises ValueError if a size is below 1, or if stylegan has no images of so many channels.
     """
     if per_class is None:
         per_class = max(TOTAL // max(classes, 1), 1)
@@ -53,11 +53,26 @@ def gaussian_surrogate(
     for name, size in named.items():
         if size < 1:
             raise ValueError(f"{name} is {size}, but a surrogate set needs at least 1")
-    return _gaussian_surrogate(tuple(shape), classes, per_class, seed, str(torch.device(device)))
+    return _shared(kind, tuple(shape), classes, per_class, seed, str(torch.device(device)))
+
+
+gaussian_surrogate = functools.partial(surrogate_set, "gaussian")
 
 
 @functools.lru_cache(maxsize=1)
-def _gaussian_surrogate(shape: tuple[int, int, int], classes: int, per_class: int, seed: int, device: str) -> Surrogate:
+def _shared(kind: str, shape: tuple[int, int, int], classes: int, per_class: int, seed: int, device: str) -> Surrogate:
+    images = torch.from_numpy(IMAGES[kind](shape, classes, per_class, seed)).flatten(0, 1)
+    labels = torch.arange(classes, device=device).repeat_interleave(per_class)
+    return Surrogate(images.to(device), labels, (0.5,) * shape[0], (0.25,) * shape[0])
+
+
+def gaussian_images(shape: tuple[int, int, int], classes: int, per_class: int, seed: int) -> NDArray[np.uint8]:
+    """Images [classes, per_class, channels, height, width] of a shape, the same bytes on every machine.
+
+    Class c has the mean mu_c ~ N(0, I) over a grid of a quarter of the height and width; an image is
+    clip(up(mu_c + 0.5 eps), 0, 1) with eps ~ N(0, I) and bilinear enlargement, rounded to bytes (the Gaussian variant
+    of Tang et al. 2022, "Virtual homogeneity learning"). The mean is around 0, so about half of the pixels are black.
+    """
     channels, height, width = shape
     latent = (channels, -(-height // _COARSE), -(-width // _COARSE))
     images = np.empty((classes, per_class, *shape), dtype=np.uint8)
@@ -69,18 +84,16 @@ def _gaussian_surrogate(shape: tuple[int, int, int], classes: int, per_class: in
             x = mean + SPREAD * stream.standard_normal((len(rows), *latent))
             x = _enlarge(_enlarge(x, 3, width), 2, height)
             rows[...] = 255 * x.clip(0, 1) + 0.5  # the conversion to bytes drops the fraction
-    return Surrogate(
-        torch.from_numpy(images).flatten(0, 1).to(device),
-        torch.arange(classes, device=device).repeat_interleave(per_class),
-        (0.5,) * channels,
-        (0.25,) * channels,
-    )
+    return images
+
+
+IMAGES = {"stylegan": stylegan_images, "gaussian": gaussian_images}
 
 
 def _enlarge(x: NDArray[np.float64], axis: int, size: int) -> NDArray[np.float64]:
     """Linear interpolation along one axis to ``size`` points, pixel centers aligned at (i + 1/2) / size.
 
-    Element by element and in float64, for a product of matrices may sum in another order on another machine.
+    Element-wise in float64, because a matrix product may sum in another order on another machine.
     """
     n = x.shape[axis]
     position = ((np.arange(size) + 0.5) * n / size - 0.5).clip(0, n - 1)
@@ -94,15 +107,15 @@ def surrogate_batch(surrogate: Surrogate, size: int, generator: torch.Generator)
     """An independent draw with replacement: x float32 [size, C, H, W] in channels_last memory, labels int64 [size].
 
     Images are cropped out of themselves padded with black, mirrored with probability 1/2 and normalised, as in FedGPS's
-    authors' code. generator: source of all draws, on the device of the images.
+    authors' code. generator: source of all draws.
     """
     device, margin = surrogate.images.device, crop_margin(surrogate.images.shape[-1])
 
-    def draw(high: int, *shape: int) -> Tensor:
-        return torch.randint(high, shape, generator=generator, device=device)
+    def integers(high: int, *shape: int) -> Tensor:
+        return draw(lambda: torch.randint(high, shape, generator=generator), device)
 
-    chosen = draw(len(surrogate.images), size)
-    shifts, flips = draw(2 * margin + 1, 2, size), draw(2, size).bool()
+    chosen = integers(len(surrogate.images), size)
+    shifts, flips = integers(2 * margin + 1, 2, size), integers(2, size).bool()
     x = crop_and_flip(surrogate.images[chosen], shifts, flips, margin)
     return normalise(x, surrogate), surrogate.labels[chosen]
 
@@ -115,9 +128,9 @@ class LatentSurrogate:
 
     def sample(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """h = mu_c + 0.5 eps, float32 [size, D], with labels c int64 [size], uniform and drawn first."""
-        device = self.means.device
-        labels = torch.randint(len(self.means), (size,), generator=generator, device=device)
-        noise = torch.randn(size, self.means.shape[1], generator=generator, device=device)
+        (classes, d), device = self.means.shape, self.means.device
+        labels = draw(lambda: torch.randint(classes, (size,), generator=generator), device)
+        noise = draw(lambda: torch.randn(size, d, generator=generator), device)
         return self.means[labels] + SPREAD * noise, labels
 
 

@@ -1,9 +1,12 @@
 """The captured engine: a local step is recorded once as a CUDA graph and replayed for every full batch.
 
 A step of a small network is a hundred short kernels, which Python cannot start as fast as a GPU finishes them; a graph
-is started as one. The first step of a client and its short batches are taken without it.
+is started as one. What a step draws is drawn on the host before each replay. The first step of a client and its short
+batches are taken without the graph.
 """
 
+import contextlib
+import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,8 +19,8 @@ from torch.utils._pytree import tree_map
 from paperlib.data.batches import augmentation, draw_epoch, make_batch, split
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.local import Job, Trained, train_step
-from paperlib.federated.streams import rng
-from paperlib.parts import part
+from paperlib.random_streams import RepeatedDraws, rng
+from paperlib.timing import part
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 Tree = dict[str, Any]  # tensors by name, some of them one level deeper
@@ -26,28 +29,49 @@ WARM_UP = 3  # steps before a recording, in which libraries choose their algorit
 
 
 def cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
-    """Record what a step does on the GPU; calling the result does it again. Raises RuntimeError for what cannot be."""
-    side = torch.cuda.Stream()
+    """Record what a step does on the GPU; calling the result does it again. Raises RuntimeError for what cannot be.
+
+    After a recording that failed, torch computes on the stream and in the memory that it did before.
+    """
+    graph, pool, side = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle(), torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    with torch.cuda.stream(side):  # `torch.cuda.graph` leaves its stream only after a recording that succeeds
         for _ in range(WARM_UP):
             step()
+        try:
+            with torch.cuda.graph(graph, pool=pool, stream=side):
+                step()
+        except RuntimeError:
+            device = torch.cuda.current_device()
+            with contextlib.suppress(RuntimeError):  # it has been closed where the step failed outside CUDA
+                torch._C._cuda_endAllocateToPool(device, pool)
+                torch._C._cuda_releasePool(device, pool)
+            raise
     torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
     return graph.replay  # type: ignore[no-any-return]
 
 
 class Recording:
-    """A local step on memory of its own, for clients that have the same learning rate and states of the same names."""
+    """A local step on memory of its own, for clients whose tensors have the same names and whose phase is the same."""
 
     def __init__(self, job: Job, visit: Visit, theta: Tensor, draws: Tensor, record: Record):
-        self.job, self.visit = job, visit
+        self.job = job
+        self.visit = replace(visit, generator=torch.Generator(), stream=copy.deepcopy(visit.stream))
         self.memory: Tree = tree_map(torch.clone, _tensors(job, visit, theta))
-        self.optimizer = replace(visit.optimizer, buffer=self.memory["momentum"])
-        self.draws = draws.clone()
-        self.replay = record(lambda: self.step(self.draws))
+        self.optimizer = replace(visit.optimizer, rate=self.memory["lr"], buffer=self.memory["momentum"])
+        self.draws, self.drawn = draws.clone(), RepeatedDraws()
+        self.graph = record(self._record)
+
+    def _record(self) -> None:
+        with self.drawn:
+            self.step(self.draws)
+
+    def replay(self, draws: Tensor) -> None:
+        """A step on a full batch."""
+        self.draws.copy_(draws)
+        self.drawn.renew()
+        with part("graph"):
+            self.graph()
 
     def step(self, draws: Tensor) -> None:
         """A step on the images of `draw_epoch` [rows, B], which changes the memory in place."""
@@ -64,6 +88,14 @@ class Recording:
     def load(self, job: Job, visit: Visit, theta: Tensor) -> None:
         """Put a client where it stands into the memory."""
         tree_map(_put, self.memory, _tensors(job, visit, theta))
+        _hand_streams(visit, self.visit)
+
+    def unload(self, visit: Visit) -> Tensor:
+        """Bring a client's visit to where it stands in the memory; its model theta [P]."""
+        mine = tree_map(torch.clone, {name: self.memory[name] for name in ("theta", "buffers", "notes", "momentum")})
+        visit.buffers, visit.notes, visit.optimizer.buffer = mine["buffers"], mine["notes"], mine["momentum"]
+        _hand_streams(self.visit, visit)
+        return mine["theta"]  # type: ignore[no-any-return]
 
 
 def _put(place: Tensor, value: Tensor) -> None:
@@ -71,12 +103,18 @@ def _put(place: Tensor, value: Tensor) -> None:
         place.copy_(value)
 
 
+def _hand_streams(source: Visit, target: Visit) -> None:
+    """Let the streams of one visit go on where those of another stand."""
+    target.generator.set_state(source.generator.get_state())
+    target.stream.bit_generator.state = source.stream.bit_generator.state
+
+
 def _tensors(job: Job, visit: Visit, theta: Tensor) -> Tree:
     """All tensors that a step reads or changes."""
     return {
         "theta": theta, "momentum": visit.optimizer.buffer, "buffers": visit.buffers, "notes": visit.notes,
         "theta_global": job.theta, "buffers_global": job.buffers, "counts": visit.counts, "shared": job.shared,
-        "own": job.state,
+        "own": job.state, "lr": torch.full((), visit.optimizer.lr, dtype=theta.dtype, device=theta.device),
     }  # fmt: skip
 
 
@@ -95,8 +133,11 @@ class Captured:
         e, data, method = job.context.experiment, job.context.data, job.method
         order, how = rng(e.seed, "batches", job.round, job.client), augmentation(e.augment)
         visit, theta_0 = job.begin()
-        theta, recording = theta_0.clone(), None
+        theta = theta_0.clone()
         for visit.epoch in range(e.local_epochs):
+            with part("method"):
+                method.begin_epoch(theta, job.shared, job.own, visit)
+            recording = None
             for draws in split(draw_epoch(data, job.context.indices[job.client], how, order), e.batch_size):
                 full = draws.shape[1] == e.batch_size
                 if recording is None and full and visit.optimizer.steps and self.recordable:
@@ -106,29 +147,26 @@ class Captured:
                     batch = Batch(x=x.to(theta.dtype), y=y, **vars(visit))
                     theta = train_step(method, theta, batch, job.shared, job.own)
                 elif full:
-                    recording.draws.copy_(draws)
-                    with part("graph"):
-                        recording.replay()
+                    recording.replay(draws)
                 else:
                     recording.step(draws)
                 visit.optimizer.steps += 1
-        if recording is not None:
-            mine = tree_map(torch.clone, {name: recording.memory[name] for name in ("theta", "buffers", "notes")})
-            theta, visit.buffers, visit.notes = mine["theta"], mine["buffers"], mine["notes"]
-            visit.optimizer.buffer = recording.memory["momentum"].clone()
+            if recording is not None:
+                theta = recording.unload(visit)
         return job.end(visit, theta_0, theta)
 
     def recording(self, job: Job, visit: Visit, theta: Tensor, draws: Tensor) -> Recording | None:
         """The recording that holds for a client, made where there is none, with the client as it is in its memory."""
         names = (frozenset(job.state), frozenset(job.shared), frozenset(visit.notes))
-        key = (visit.optimizer.lr, *names)
+        key = (job.method.phase(visit), *names)
         if key not in self.recordings:
-            self.recordings = {k: r for k, r in self.recordings.items() if k[0] == key[0]}  # no old learning rates
             try:
                 self.recordings[key] = Recording(job, visit, theta, draws, self.record)
-            except RuntimeError as reason:
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
                 self.recordable = False
-                why = str(reason).partition("\n")[0]
+                why = str(error.__context__ or error).partition("\n")[0]
                 warnings.warn(f"{job.context.experiment} is played without a CUDA graph: {why}", stacklevel=2)
                 return None
         self.recordings[key].load(job, visit, theta)

@@ -1,7 +1,6 @@
 """What is fixed during a run, what belongs to one client in one round, and what one local step works on."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from numpy.random import Generator
@@ -10,10 +9,8 @@ from torch import Tensor
 from paperlib.data.batches import fill
 from paperlib.data.datasets import Dataset
 from paperlib.data.partitions import Partition, thin
+from paperlib.experiment import Experiment
 from paperlib.networks import Network
-
-if TYPE_CHECKING:
-    from paperlib.experiment import Experiment
 
 
 class Context:
@@ -23,7 +20,7 @@ class Context:
     sizes: int64 [clients], their number. counts: int64 [clients, C], their labels.
     """
 
-    def __init__(self, experiment: "Experiment", data: Dataset, parts: Partition, net: Network):
+    def __init__(self, experiment: Experiment, data: Dataset, parts: Partition, net: Network):
         self.experiment, self.data, self.net = experiment, data, net
         labels = data.train_labels
         self.indices = [thin(part, labels, experiment.sample_share) for part in parts]
@@ -35,13 +32,23 @@ class Context:
 
 @dataclass
 class Optimizer:
-    """State of local momentum SGD. buffer: [P]; zero at the start of a round, or what the client kept of its last."""
+    """State of local momentum SGD. buffer: [P]; zero at the start of a round, or what the client kept of its last.
+
+    rate: in a recorded step, lr as a tensor [], which changes from round to round.
+    """
 
     lr: float
     momentum: float
     weight_decay: float
     buffer: Tensor
     steps: int = 0
+    rate: Tensor | None = None
+
+    def descend(self, theta: Tensor, direction: Tensor) -> Tensor:
+        """theta - lr direction, [P], in place."""
+        if self.rate is not None:
+            return theta.addcmul_(direction, self.rate, value=-1)
+        return theta.add_(direction, alpha=-self.lr)
 
 
 @dataclass(kw_only=True)
@@ -52,8 +59,8 @@ class Visit:
     counts: int64 [C], the client's labels.
     theta_global, buffers_global: [P], [Q], the model that the client received in this round; never changed in place.
     buffers: [Q], the client's BatchNorm statistics, updated in place by a forward pass in training mode.
-    generator: the client's stream for what is drawn on the device (dropout masks, noise). stream: the same for what is
-        drawn on the host; neither is the one that orders the samples.
+    generator: the client's stream of tensors (dropout masks, noise), for `paperlib.random_streams.draw`. stream: the
+        same for numbers; neither is the one that orders the samples.
     notes: tensors a method keeps from hook to hook while the client trains, dropped when it is done.
     """
 
@@ -79,7 +86,8 @@ class Batch(Visit):
         the label -100, which cross-entropy leaves out.
     hidden, start: the input of stage ``start``, where a method has run the stages before it already; the rest of the
         pass goes on from there. x stays what it is.
-    partner, rho: int64 [B], the second labels of images that are mixtures rho x_a + (1 - rho) x_b of two; else None.
+    partner, rho: int64 [B], the second labels of images that are mixtures rho x_a + (1 - rho) x_b of two, rho float64
+        []; else None.
     """
 
     x: Tensor
@@ -88,4 +96,4 @@ class Batch(Visit):
     hidden: Tensor | None = None
     start: int | str = 0
     partner: Tensor | None = None
-    rho: float = 1.0
+    rho: float | Tensor = 1.0

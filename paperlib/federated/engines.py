@@ -3,17 +3,19 @@
 All engines play the same clients on the same batches; their results agree up to rounding.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from torch import nn
+
 from paperlib.federated.captured import Captured
 from paperlib.federated.local import Job, Trained, train_client
-from paperlib.federated.vectorised import train_stacked
-from paperlib.federated.workers import Workers
-from paperlib.methods import FedAvg
+from paperlib.federated.method import FedAvg
+from paperlib.federated.vectorised import train_in_stacks
 from paperlib.networks.layers import Dropout
+from paperlib.workers import Workers
 
 ENGINES = ("auto", "sequential", "vectorised", "captured")
 AHEAD = 8  # clients that may be trained out of turn: what they send waits in memory
@@ -62,7 +64,7 @@ def one_after_another(round: Opened, pool: Executor) -> Iterable[Trained]:
 
 def stacked(round: Opened, pool: Executor) -> Iterable[Trained]:
     """All clients at once, see `paperlib.federated.vectorised`."""
-    return train_stacked([round.start(client) for client in round.cohort])
+    return train_in_stacks([round.start(client) for client in round.cohort])
 
 
 SEQUENTIAL = Engine("sequential", one_after_another)
@@ -72,12 +74,13 @@ def choose(name: str, method: FedAvg, device: str) -> Engine:
     """The engine for a method that is bound to its run; the sequential one, with a reason, where ``name`` cannot be.
 
     "auto" is sequential on the CPU; on a GPU it is vectorised for networks of up to 5 million parameters and captured
-    for larger ones.
+    for larger ones and those with GroupNorm, of which a stacked step has four times the kernels.
     """
     if name == "sequential" or (name == "auto" and device == "cpu"):
         return SEQUENTIAL
     if name == "auto":
-        name = "vectorised" if method.net.size <= SMALL and not why_not("vectorised", method, device) else "captured"
+        stack = method.net.size <= SMALL and not any(isinstance(layer, nn.GroupNorm) for layer in layers(method))
+        name = "vectorised" if stack and not why_not("vectorised", method, device) else "captured"
     reason = why_not(name, method, device)
     if reason:
         return Engine("sequential", one_after_another, f"not {name}: {reason}")
@@ -89,16 +92,22 @@ def choose(name: str, method: FedAvg, device: str) -> Engine:
 
 def why_not(name: str, method: FedAvg, device: str) -> str:
     """Why the vectorised or the captured engine cannot play a run; empty if it can."""
+    if name == "captured":
+        return "a CUDA graph needs a GPU" if device == "cpu" else ""
     title = method.context.experiment.method
     for kind in type(method).__mro__:
         if reason := vars(kind).get("one_by_one"):
             return f"{title} {reason}"
     if type(method).begin_epoch is not FedAvg.begin_epoch:
         return f"{title} works something out for every client before each epoch"
-    if any(isinstance(layer, Dropout) for stage in method.net.stages for layer in method.net.module(stage).modules()):
+    if any(isinstance(layer, Dropout) for layer in layers(method)):
         return f"{method.net.name} draws dropout masks in every step"
-    if name == "vectorised" and method.net.buffer_size:
+    if method.net.buffer_size:
         return f"{method.net.name} has BatchNorm, whose statistics a stack of clients cannot update"
-    if name == "captured" and device == "cpu":
-        return "a CUDA graph needs a GPU"
     return ""
+
+
+def layers(method: FedAvg) -> Iterator[nn.Module]:
+    """All layers of a method's network."""
+    for stage in method.net.stages:
+        yield from method.net.module(stage).modules()

@@ -11,7 +11,8 @@ from paperlib.data.batches import normalise
 from paperlib.data.datasets import Dataset
 from paperlib.networks import Network
 
-BATCH = 250
+# None is best for all: 1,000 takes a fifth off the time of small networks and adds half to that of the full CNN.
+BATCH, GPU_BATCH = 250, 2_000
 
 
 @dataclass
@@ -28,19 +29,16 @@ class Scores:
 
 def evaluate(net: Network, theta: Tensor, buffers: Tensor, data: Dataset, pool: Executor) -> Scores:
     """Scores on the whole test set; batches run side by side in the pool."""
-    classes = data.num_classes
+    y, batch = data.test_labels, BATCH if theta.device.type == "cpu" else GPU_BATCH
 
-    def score(start: int) -> tuple[Tensor, float]:
-        y = data.test_labels[start : start + BATCH]
-        x = normalise(data.test_images[start : start + BATCH], data).to(theta.dtype)
+    def score(start: int) -> tuple[Tensor, Tensor]:
+        images, labels = data.test_images[start : start + batch], y[start : start + batch]
         with torch.inference_mode():
-            logits = net(theta, x, buffers=buffers)
-            correct = torch.bincount(y[logits.argmax(1) == y], minlength=classes)
-            return correct, float(cross_entropy(logits, y, reduction="sum"))
+            logits = net(theta, normalise(images, data).to(theta.dtype), buffers=buffers)
+            return logits.argmax(1) == labels, cross_entropy(logits, labels, reduction="sum")
 
-    scores = list(pool.map(score, range(0, len(data.test_labels), BATCH)))
-    n = len(data.test_labels)
-    correct = torch.stack([hits for hits, _ in scores]).sum(0)
-    of_class = torch.bincount(data.test_labels, minlength=classes)
-    errors = (1 - correct.double() / of_class).cpu()
-    return Scores(100 * int(correct.sum()) / n, sum(loss for _, loss in scores) / n, errors)
+    hits, losses = zip(*pool.map(score, range(0, len(y), batch)), strict=True)
+    correct = torch.cat(hits).cpu()  # here the host waits for a GPU, and nowhere before
+    of_class, of_hits = (torch.bincount(labels, minlength=data.num_classes) for labels in (y.cpu(), y.cpu()[correct]))
+    loss = sum(torch.stack(losses).tolist()) / len(y)
+    return Scores(100 * int(correct.sum()) / len(y), loss, 1 - of_hits.double() / of_class)

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from paperlib.data.batches import epoch
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
-from paperlib.federated.streams import rng, torch_rng
-from paperlib.ingredients.vectors import clip_norm
-from paperlib.methods import FedAvg, State, Upload
-from paperlib.parts import part
+from paperlib.federated.method import FedAvg, State
+from paperlib.federated.uploads import Upload
+from paperlib.random_streams import rng, torch_rng
+from paperlib.timing import part
 
 MOMENTUM = "optimizer/momentum"  # where a client that keeps its momentum buffer keeps it, among its own state
 
@@ -93,6 +93,11 @@ def train_step(method: FedAvg, theta: Tensor, batch: Batch, shared: State, own: 
     return method.local_step(theta, g, shared, own, batch.optimizer)
 
 
+def clip_norm(g: Tensor, bound: float) -> Tensor:
+    """g [P] scaled down to the norm ``bound`` if it is longer, in place."""
+    return g.mul_((bound / (g.norm() + 1e-6)).clamp(max=1.0))
+
+
 def start_visit(
     context: Context, round: int, client: int, theta: Tensor, buffers: Tensor, own: State | None = None
 ) -> Visit:
@@ -110,6 +115,6 @@ def start_visit(
         buffers_global=buffers,
         buffers=buffers.clone(),
         optimizer=Optimizer(lr, e.momentum, e.weight_decay, momentum),
-        generator=torch_rng(e.seed, "device draws", round, client, theta.device),
+        generator=torch_rng(e.seed, "device draws", round, client),
         stream=rng(e.seed, "host draws", round, client),
     )

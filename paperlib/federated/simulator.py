@@ -1,98 +1,24 @@
 """The round loop."""
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import torch
 from torch import Tensor
 
-from paperlib import networks
-from paperlib.data.datasets import Dataset, load, training_labels
-from paperlib.data.partitions import Partition, partition
 from paperlib.experiment import Experiment
-from paperlib.federated.clients import ClientStates
+from paperlib.federated.client_states import ClientStates
 from paperlib.federated.context import Context
 from paperlib.federated.engines import SEQUENTIAL, Engine
 from paperlib.federated.evaluation import evaluate
 from paperlib.federated.local import Job, Trained
-from paperlib.federated.measures import MEASURES, LocalModel, Seen
-from paperlib.federated.streams import rng, torch_rng
-from paperlib.federated.vectorised import train_stacked
-from paperlib.methods import FedAvg, State, Upload, build
-from paperlib.parts import part
-
-Row = dict[str, float]
-
-
-@dataclass
-class Progress:
-    """Everything that changes during a run, and all that it needs to go on after an interruption.
-
-    round: rounds finished. theta: [P], the global model. buffers: [Q]. server: the method's server state.
-    clients: client -> its persistent state, only for clients that have taken part and methods that keep one.
-    """
-
-    round: int
-    theta: Tensor
-    buffers: Tensor
-    server: State
-    clients: ClientStates = field(default_factory=ClientStates)
-
-    @property
-    def finite(self) -> bool:
-        """False after a NaN or an infinity, from which no method recovers."""
-        return bool(torch.isfinite(self.theta).all() and torch.isfinite(self.buffers).all())
-
-
-def dataset_of(experiment: Experiment, device: str = "cpu") -> Dataset:
-    """The data set of an experiment. Raises ValueError for one that is not at hand."""
-    e = experiment
-    data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=device)
-    if e.pixels == "unit":
-        data = replace(data, mean=(0.0,) * data.shape[0], std=(1.0,) * data.shape[0])
-    return data
-
-
-def parts_of(experiment: Experiment, data: Dataset) -> Partition:
-    """The samples of every client of an experiment."""
-    return _divided(experiment, data.train_labels, data.writers)
-
-
-def check_parts(experiments: Iterable[Experiment]) -> None:
-    """Raise ValueError if an experiment asks for samples that are not at hand, or cannot be divided as it asks.
-
-    Only labels are looked at, and what several experiments have in common is tried once.
-    """
-    unlike = {
-        (e.dataset, e.train_size, e.partition, e.clients, e.alpha, e.partition_seed, e.min_samples): e
-        for e in experiments
-    }
-    for e in unlike.values():
-        _divided(e, *training_labels(e.dataset, e.train_size))
-
-
-def _divided(e: Experiment, labels: Tensor, writers: Tensor | None) -> Partition:
-    return partition(
-        labels,
-        e.partition,
-        clients=e.clients,
-        alpha=e.alpha,
-        seed=e.partition_seed,
-        min_samples=e.min_samples,
-        writers=writers,
-    )
-
-
-def prepare(experiment: Experiment, data: Dataset, dtype: torch.dtype = torch.float32) -> tuple[FedAvg, Progress]:
-    """The method bound to its run, and the state before round 1."""
-    e = experiment
-    method = build(e.method, e.method_options)
-    net = networks.build(e.model, data.shape, method.outputs(data.num_classes), e.width)
-    net.bfloat16 = e.precision == "bfloat16"
-    return method, bind(method, Context(e, data, parts_of(e, data), net), dtype)
+from paperlib.federated.method import FedAvg
+from paperlib.federated.progress import NO_MEASURES, LocalModel, Measures, Progress, RoundSnapshot, Row
+from paperlib.federated.uploads import Upload
+from paperlib.federated.vectorised import train_in_stacks
+from paperlib.random_streams import rng, torch_rng
+from paperlib.timing import part, seconds_now
 
 
 def bind(method: FedAvg, context: Context, dtype: torch.dtype = torch.float32) -> Progress:
@@ -109,22 +35,31 @@ def sampled_clients(experiment: Experiment, round: int) -> list[int]:
     return sorted(draw.choice(experiment.clients, experiment.sampled, replace=False).tolist())
 
 
-def simulate(method: FedAvg, progress: Progress, pool: Executor, engine: Engine = SEQUENTIAL) -> Iterator[Row]:
+def simulate(
+    method: FedAvg,
+    progress: Progress,
+    pool: Executor,
+    engine: Engine = SEQUENTIAL,
+    measures: Measures = NO_MEASURES,
+) -> Iterator[Row]:
     """Play the remaining rounds, changing ``progress``; yields one row of measurements per round.
 
-    A round that was evaluated has test_accuracy (percent), test_loss (nats) and what the experiment asks to measure;
+    A round that was evaluated has test_accuracy (percent), test_loss (nats) and what ``measures`` records;
     all have seconds (training and aggregation), bytes_up and bytes_down (of all sampled clients together). Stops after
     a round that is not finite.
     """
     while unfinished(method, progress):
-        local_models: list[LocalModel] | None = [] if _measures_now(method, progress) else None
-        started = time.perf_counter()
+        local_models: list[LocalModel] | None = [] if _keeps_local_models(measures, method, progress) else None
+        started = seconds_now(progress.theta.device)
         traffic = play_round(method, progress, pool, local_models, engine)
-        seconds = time.perf_counter() - started
-        yield _measured(method, progress, {"round": progress.round, "seconds": seconds, **traffic}, local_models, pool)
+        seconds = seconds_now(progress.theta.device) - started
+        row = {"round": progress.round, "seconds": seconds, **traffic}
+        yield row | _measured(method, progress, local_models, pool, measures)
 
 
-def simulate_together(runs: Sequence[tuple[FedAvg, Progress]], pool: Executor) -> Iterator[list[tuple[int, Row]]]:
+def simulate_together(
+    runs: Sequence[tuple[FedAvg, Progress]], pool: Executor, measures: Measures = NO_MEASURES
+) -> Iterator[list[tuple[int, Row]]]:
     """Play the remaining rounds of several runs as one, with the vectorised engine; see `simulate` for the rows.
 
     Yields after every round the rows of the runs that took part, with their positions. Those that are behind, because
@@ -134,16 +69,19 @@ def simulate_together(runs: Sequence[tuple[FedAvg, Progress]], pool: Executor) -
     while going := [i for i, run in enumerate(runs) if unfinished(*run)]:
         next_round = min(runs[i][1].round for i in going)
         now = [i for i in going if runs[i][1].round == next_round]
-        models: list[list[LocalModel] | None] = [[] if _measures_now(*runs[i]) else None for i in now]
-        started = time.perf_counter()
+        models: list[list[LocalModel] | None] = [[] if _keeps_local_models(measures, *runs[i]) else None for i in now]
+        device = runs[now[0]][1].theta.device
+        started = seconds_now(device)
         rounds = [Round(*runs[i]) for i in now]
-        trained = iter(train_stacked([round.start(client) for round in rounds for client in round.cohort]))
+        trained = train_in_stacks([round.start(client) for round in rounds for client in round.cohort])
         traffic = [
             round.close(islice(trained, len(round.cohort)), own) for round, own in zip(rounds, models, strict=True)
         ]
-        seconds = (time.perf_counter() - started) / len(now)
+        seconds = (seconds_now(device) - started) / len(now)
         rows = [{"round": next_round + 1, "seconds": seconds, **sent} for sent in traffic]
-        yield [(i, _measured(*runs[i], row, own, pool)) for i, row, own in zip(now, rows, models, strict=True)]
+        yield [
+            (i, row | _measured(*runs[i], own, pool, measures)) for i, row, own in zip(now, rows, models, strict=True)
+        ]
 
 
 def unfinished(method: FedAvg, progress: Progress) -> bool:
@@ -157,25 +95,25 @@ def evaluated_now(experiment: Experiment, round: int) -> bool:
     return round % e.eval_every == 0 or round == e.rounds
 
 
-def _measures_now(method: FedAvg, progress: Progress) -> bool:
+def _keeps_local_models(measures: Measures, method: FedAvg, progress: Progress) -> bool:
     """Whether the local models of the next round are needed after it."""
-    return bool(method.context.experiment.measure) and evaluated_now(method.context.experiment, progress.round + 1)
+    return measures.local_models and evaluated_now(method.context.experiment, progress.round + 1)
 
 
 def _measured(
-    method: FedAvg, progress: Progress, row: Row, local_models: list[LocalModel] | None, pool: Executor
+    method: FedAvg, progress: Progress, local_models: list[LocalModel] | None, pool: Executor, measures: Measures
 ) -> Row:
-    """The row of the round just played, with what is measured after it."""
-    if not progress.finite or not evaluated_now(method.context.experiment, progress.round):
-        return row
+    """What is measured after the round just played; nothing where it is not evaluated."""
     context = method.context
+    if not progress.finite or not evaluated_now(context.experiment, progress.round):
+        return {}
     with part("evaluation"):
         theta = method.finish(progress.theta, progress.server)
         scores = evaluate(context.net, theta, progress.buffers, context.data, pool)
-        row |= {"test_accuracy": scores.accuracy, "test_loss": scores.loss}
-        seen = Seen(method, progress, local_models or [], scores, pool)
-        for name in context.experiment.measure:
-            row |= MEASURES[name](seen)
+        row: Row = {"test_accuracy": scores.accuracy, "test_loss": scores.loss}
+        snapshot = RoundSnapshot(method, progress, local_models or [], scores, pool)
+        for measure in measures.functions:
+            row |= measure(snapshot)
     return row
 
 

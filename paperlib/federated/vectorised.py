@@ -5,21 +5,24 @@ when they have finished; short batches are filled up with samples that do not co
 GPU, which the step of one client cannot fill; on a CPU it is slower than one client after the other.
 """
 
-from collections.abc import Callable, Sequence
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.utils._pytree import tree_map
 
 from paperlib.data.batches import augmentation, draw_epoch, make_batch, split
-from paperlib.federated.context import Batch, Visit
-from paperlib.federated.local import Job, Trained, train_step
-from paperlib.federated.streams import rng
+from paperlib.federated.context import Batch, Context, Visit
+from paperlib.federated.local import Job, Trained, train_client, train_step
+from paperlib.networks import Network
 from paperlib.networks.stacking import stacked
-from paperlib.parts import part
+from paperlib.random_streams import rng
+from paperlib.timing import part
 
 ABSENT = -100  # the label of a sample that fills up a batch; cross-entropy leaves it out
 
@@ -28,7 +31,10 @@ Tree = dict[str, Any]  # tensors by name, some of them one level deeper
 
 @dataclass
 class Member:
-    """A client of a stack. theta_0, theta: [P], start and end. draws: int64 [rows, steps B], sample -1 is none."""
+    """A client of a stack. theta_0, theta: [P], start and end. draws: int64 [rows, steps B], sample -1 is none.
+
+    per_epoch: the steps of an epoch. fills: whether the last one of them is filled up.
+    """
 
     job: Job
     visit: Visit
@@ -36,6 +42,64 @@ class Member:
     theta: Tensor
     draws: Tensor
     steps: int
+    per_epoch: int
+    fills: bool
+
+    def short(self, step: int) -> bool:
+        """Whether samples are missing in the batch of a step (from 0); known here, so that no host asks the device."""
+        return self.fills and (step + 1) % self.per_epoch == 0
+
+
+def train_in_stacks(jobs: Sequence[Job]) -> Iterator[Trained]:
+    """`train_stacked` of as many jobs at a time as there is room for, half as many where that was too many.
+
+    A client for whom alone there is no room in a stack is trained by itself, without the patches of its images.
+    """
+    size = room(jobs[0].context) if jobs else 0
+    while jobs:
+        try:
+            trained = train_stacked(jobs[:size]) if size else [train_client(*jobs[0])]
+        except torch.OutOfMemoryError:
+            if not size:
+                raise
+            size //= 2
+            continue
+        jobs = jobs[len(trained) :]
+        yield from trained
+
+
+def room(context: Context) -> int:
+    """How many clients a stack may have, at least 1: as many as a GPU has memory for, by `step_bytes`."""
+    device = context.data.train_images.device
+    if device.type == "cpu":
+        return context.experiment.clients
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    free = torch.cuda.mem_get_info(device)[0] + cached
+    return max(1, free // step_bytes(context.net, context.data.shape, context.experiment.batch_size))
+
+
+def step_bytes(net: Network, shape: tuple[int, int, int], batch_size: int) -> int:
+    """An estimate of the memory that a step takes for one client of a stack, in float32.
+
+    What all layers give and convolutions multiply (patches of images), with gradients; parameters, their gradient,
+    momentum and a vector of the method.
+    """
+    values = 0
+
+    def count(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal values
+        values += output.numel()
+        if isinstance(layer, nn.Conv2d):
+            values += inputs[0].shape[1] * math.prod(layer.kernel_size) * output[:, 0].numel()
+
+    x = torch.empty(batch_size, *shape, device="meta")
+    for stage in net.stages:
+        module = copy.deepcopy(net.module(stage))
+        for layer in module.modules():
+            if not list(layer.children()):
+                layer.register_forward_hook(count)
+        x = module(x)
+    return 4 * (2 * values + 4 * net.size)
 
 
 @part("other")
@@ -63,7 +127,8 @@ def _join(job: Job) -> Member:
     missing = -epochs[0].shape[1] % e.batch_size
     draws = torch.cat([_fill(epoch, missing) for epoch in epochs], 1)
     visit.epoch = e.local_epochs - 1
-    return Member(job, visit, theta_0, theta_0, draws, draws.shape[1] // e.batch_size)
+    steps = draws.shape[1] // e.batch_size
+    return Member(job, visit, theta_0, theta_0, draws, steps, steps // e.local_epochs, missing > 0)
 
 
 def _fill(draws: Tensor, missing: int) -> Tensor:
@@ -91,7 +156,7 @@ def _train(members: list[Member]) -> None:
         x, y = make_batch(data, now[:n].transpose(0, 1).flatten(1), how)
         x = x.to(moving["theta"].dtype).unflatten(0, samples.shape)
         y = y.unflatten(0, samples.shape).masked_fill(samples < 0, ABSENT)
-        there = None if bool((samples >= 0).all()) else samples >= 0
+        there = samples >= 0 if any(member.short(step) for member in members) else None
         with stacked():
             step_all = torch.vmap(take, in_dims=(0, dims, 0, 0, None if there is None else 0, None))
             moving = step_all(moving, fixed, x, y, there, step)

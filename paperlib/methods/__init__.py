@@ -7,9 +7,9 @@ FedProx. Two methods combine by cooperative inheritance: each hook of the outer 
 from collections.abc import Mapping
 from typing import Any
 
-from paperlib.checks import shown
-from paperlib.ingredients.options import check_kinds, options_of
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.checks import meant, quote
+from paperlib.federated.method import FedAvg, State, Upload
+from paperlib.federated.options import of_declared_kinds, options_of
 from paperlib.methods.ccvr import CCVR
 from paperlib.methods.creff import CReFF
 from paperlib.methods.delta_sgd import DeltaSGD
@@ -18,6 +18,7 @@ from paperlib.methods.fedacg import FedACG
 from paperlib.methods.fedadam import FedAdam
 from paperlib.methods.fedasam import FedASAM
 from paperlib.methods.fedavgm import FedAvgM
+from paperlib.methods.fedawa import FedAWA
 from paperlib.methods.feddecorr import FedDecorr
 from paperlib.methods.feddisco import FedDisco
 from paperlib.methods.feddyn import FedDyn
@@ -28,14 +29,19 @@ from paperlib.methods.fedinit import FedInit
 from paperlib.methods.fedlc import FedLC
 from paperlib.methods.fedlesam import FedLESAM
 from paperlib.methods.fedmr import FedMR
+from paperlib.methods.fedmuon import FedMuon
 from paperlib.methods.fednh import FedNH
 from paperlib.methods.fednova import FedNova
+from paperlib.methods.fednsam import FedNSAM
 from paperlib.methods.fedntd import FedNTD
 from paperlib.methods.fedprox import FedProx
 from paperlib.methods.fedrod import FedROD
 from paperlib.methods.fedsol import FedSOL
 from paperlib.methods.fedspeed import FedSpeed
 from paperlib.methods.fedvarp import FedVARP
+from paperlib.methods.fedvls import FedVLS
+from paperlib.methods.fedwmsam import FedWMSAM
+from paperlib.methods.fixbn import FixBN
 from paperlib.methods.gc import GCFed, GlobalGC, LocalGC
 from paperlib.methods.mixup import Mixup
 from paperlib.methods.nucfl import NUCFL
@@ -81,6 +87,12 @@ REGISTRY: dict[str, type[FedAvg]] = {
     "vhl": VHL,
     "nucfl": NUCFL,
     "spherefed": SphereFed,
+    "fedvls": FedVLS,
+    "fedawa": FedAWA,
+    "fedwmsam": FedWMSAM,
+    "fednsam": FedNSAM,
+    "fedmuon": FedMuon,
+    "fixbn": FixBN,
 }
 
 __all__ = ["REGISTRY", "FedAvg", "State", "Upload", "build", "combine", "options_of"]
@@ -95,8 +107,7 @@ def build(name: str, options: Mapping[str, Any] | None = None) -> FedAvg:
     method = _find(name)
     if "base" in options:
         method = combine(method, _find(options.pop("base")))
-    check_kinds(name, method, options)
-    return method(**options)
+    return method(**of_declared_kinds(name, method, options))
 
 
 def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
@@ -126,5 +137,5 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
 
 def _find(name: str) -> type[FedAvg]:
     if not isinstance(name, str) or name not in REGISTRY:
-        raise ValueError(f"unknown method {shown(name)}; the methods are {', '.join(REGISTRY)}")
+        raise ValueError(f"unknown method {quote(name)}; the methods are {', '.join(REGISTRY)}{meant(name, REGISTRY)}")
     return REGISTRY[name]

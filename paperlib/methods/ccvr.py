@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Context
-from paperlib.federated.streams import torch_rng
-from paperlib.ingredients.classifier import matrix_of, refit, require_linear, with_matrix
-from paperlib.ingredients.gaussians import class_gaussians, drawn_features
-from paperlib.ingredients.options import option
-from paperlib.methods.base import FedAvg, State
+from paperlib.federated.method import FedAvg, State
+from paperlib.federated.options import MANY, option
 from paperlib.methods.classifiers import Calibrated
+from paperlib.methods.math.classifier import matrix_of, refit, require_linear, with_matrix
+from paperlib.methods.math.gaussians import class_gaussians, drawn_features
+from paperlib.random_streams import torch_rng
 
 
 class CCVR(Calibrated):
@@ -24,7 +24,7 @@ class CCVR(Calibrated):
     takes no part: its row stays as it is. The draws are the same in every round.
     """
 
-    m: int = option(200, at_least=1)
+    m: int = option(200, at_least=1, at_most=MANY)
     epochs: int = option(1, at_least=0)
     lr: float = option(0.001, at_least=0)
     momentum: float = option(0.9, at_least=0, below=1)
@@ -45,7 +45,7 @@ class CCVR(Calibrated):
             self.client_features(theta, server), self.context.data.num_classes, self.net.feature_size, theta.device
         )
         matrix, seen = matrix_of(self.net, theta).clone(), torch.nonzero(n)[:, 0]
-        generator = torch_rng(self.context.experiment.seed, "virtual features", device=theta.device)
+        generator = torch_rng(self.context.experiment.seed, "virtual features")
         z, y = drawn_features(mean[seen], covariance[seen], self.m, self.epsilon, generator)
         e = self.context.experiment
         matrix[seen] = refit(

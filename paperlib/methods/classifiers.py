@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Context, Optimizer
-from paperlib.ingredients.options import option
-from paperlib.ingredients.passes import outputs_of
-from paperlib.ingredients.uploads import seen
-from paperlib.methods.base import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.options import option
+from paperlib.federated.uploads import seen
+from paperlib.methods.math.passes import outputs_of
 from paperlib.networks import Network
 from paperlib.networks.layers import Hyperspherical, orthonormal
 
@@ -63,10 +63,11 @@ class Calibrated(FedAvg):
 
     The papers do this once, after the last round; here every evaluation does, as if training ended there, and training
     goes on without it. What the clients would send for it once is no part of a round and not counted.
-    calibrate_on: the clients whose features count, those "sampled" in the last round or "all".
+    calibrate_on: the clients whose features count, "all" or those "sampled" in the last round. All clients cost every
+        evaluation a forward pass over the training set, 250 images at a time; memory does not grow with the clients.
     """
 
-    calibrate_on: str = option("sampled", choices=("sampled", "all"))
+    calibrate_on: str = option("all", choices=("sampled", "all"))
 
     def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
         sampled = theta.new_zeros(self.context.experiment.clients)

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from paperlib.data.batches import augmentation, draw_epoch, make_batch
 from paperlib.federated.context import Context, Visit
-from paperlib.federated.streams import rng, torch_rng
-from paperlib.ingredients.classifier import class_gradients, matrix_of, mismatch, refit, require_linear, with_matrix
-from paperlib.ingredients.options import option
-from paperlib.ingredients.uploads import seen
-from paperlib.methods.base import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.options import MANY, option
+from paperlib.federated.uploads import seen
+from paperlib.methods.math.classifier import class_gradients, matrix_of, mismatch, refit, require_linear, with_matrix
 from paperlib.networks.stacking import gradient
+from paperlib.random_streams import draw, rng, torch_rng
 
 
 class CReFF(FedAvg):
@@ -28,9 +28,9 @@ class CReFF(FedAvg):
     the same random start. Features of a class that no client has had are still the noise they were drawn as.
     """
 
-    m: int = option(100, at_least=1)
-    draws: int = option(10, at_least=1)
-    draw_size: int = option(32, at_least=1)
+    m: int = option(100, at_least=1, at_most=MANY)
+    draws: int = option(10, at_least=1, at_most=MANY)
+    draw_size: int = option(32, at_least=1, at_most=MANY)
     match_steps: int = option(100, at_least=0)
     match_lr: float = option(0.1, at_least=0)
     refit_epochs: int = option(300, at_least=0)
@@ -77,14 +77,15 @@ class CReFF(FedAvg):
         counts = phi.new_zeros(len(features), 1, 1)
 
         def note(p: float, client: int, upload: Upload) -> None:
-            sums.index_add_(0, upload["classes"], upload["gradients"])
+            sums[upload["classes"]] += upload["gradients"]
             counts[upload["classes"]] += 1
 
         new, server = super().aggregate(server, theta, seen(uploads, note))
         known = torch.nonzero(counts[:, 0, 0])[:, 0]
         features[known] = self.matched(features[known], phi, known, sums[known] / counts[known])
-        generator = torch_rng(self.context.experiment.seed, "classifier retraining", device=phi.device)
-        start = torch.empty_like(phi).uniform_(-1, 1, generator=generator) * features.shape[-1] ** -0.5
+        generator = torch_rng(self.context.experiment.seed, "classifier retraining")
+        uniform = draw(lambda: torch.empty(phi.shape, dtype=phi.dtype).uniform_(-1, 1, generator=generator), phi.device)
+        start = uniform * features.shape[-1] ** -0.5
         y = torch.arange(len(features), device=phi.device).repeat_interleave(self.m)
         phi = refit(
             start, features.flatten(0, 1), y, generator,

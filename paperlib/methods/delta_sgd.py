@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
-from paperlib.ingredients.options import option
-from paperlib.ingredients.passes import uncounted
-from paperlib.ingredients.vectors import clip_norm
-from paperlib.methods.base import FedAvg, State
+from paperlib.federated.local import clip_norm
+from paperlib.federated.method import FedAvg, State
+from paperlib.federated.options import option
 from paperlib.methods.fednova import FedNova
+from paperlib.methods.math.passes import uncounted
 from paperlib.methods.scaffold import Scaffold
 
 
@@ -22,14 +22,15 @@ class DeltaSGD(FedAvg):
     theta_j = eta_j / eta_{j-1}, theta_0 = 1. Where w or g has not changed, only the second counts. The experiment's lr
     and its decay play no part; weight decay is part of g.
 
-    same_batch: g_{j-1} is taken anew on the batch of g_j, at twice the cost, instead of on the batch before.
+    same_batch: g_{j-1} is taken anew on the batch of g_j, at twice the cost, as in the authors' code. Without it, it is
+        the gradient of the batch before, and the noise between two batches counts as curvature.
     """
 
     excludes = dict.fromkeys((Scaffold, FedNova), "its steps are not of one known length")
     gamma: float = option(2.0, above=0)
     delta: float = option(0.1, at_least=0)
     eta_0: float = option(0.2, above=0)
-    same_batch: bool = False
+    same_batch: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

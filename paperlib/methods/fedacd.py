@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.nn.functional import softmax
 
 from paperlib.federated.context import Batch, Context, Visit
-from paperlib.ingredients.label_matrix import label_matrix, score, shift_matrix, template_divergence
-from paperlib.ingredients.losses import flatness_loss
-from paperlib.ingredients.options import option
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.federated.method import FedAvg, State, Upload
+from paperlib.federated.options import option
+from paperlib.methods.math.class_sums import add_class_sums, class_members
+from paperlib.methods.math.label_matrix import label_matrix, score, shift_matrix, template_divergence
+from paperlib.methods.math.losses import flatness_loss, times
 from paperlib.methods.mixup import Mixup
 
 
@@ -73,15 +74,17 @@ class FedACD(Mixup):
             labels.append((1 - batch.rho, batch.partner))
         # past Mixup's own hook: the shift differs between the two labels
         losses = [
-            rho * super(Mixup, self).logit_loss(self.shifted(logits, y, batch), replace(batch, y=y, partner=None))
+            times(rho, super(Mixup, self).logit_loss(self.shifted(logits, y, batch), replace(batch, y=y, partner=None)))
             for rho, y in labels
         ]
         loss = self.lambda_ * torch.stack(losses).sum()
         if self.running:
             p = softmax(logits.detach().double(), 1)
+            weights = batch.notes["weights"]
             for rho, y in labels:
-                batch.notes["sums"].index_add_(0, y, rho * p)
-                batch.notes["weights"].add_(torch.bincount(y, minlength=len(batch.counts)), alpha=rho)
+                add_class_sums(batch.notes["sums"], rho * p, y)
+                members = class_members(y, len(weights), weights.dtype)
+                weights.addcmul_(members.sum(1), torch.as_tensor(rho, dtype=weights.dtype))
         return loss + flatness_loss(logits, batch.y, batch.partner) if self.flatten else loss
 
     def shifted(self, logits: Tensor, y: Tensor, batch: Batch) -> Tensor:

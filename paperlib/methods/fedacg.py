@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch
-from paperlib.ingredients.options import option
-from paperlib.ingredients.vectors import pull
-from paperlib.methods.base import FedAvg, State, Uploads
+from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.options import option
+from paperlib.methods.math.vectors import pull
 
 
 class FedACG(FedAvg):

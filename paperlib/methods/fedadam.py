@@ -6,8 +6,8 @@ Reddi et al. 2021, "Adaptive federated optimization", Algorithm 2.
 import torch
 from torch import Tensor
 
-from paperlib.ingredients.options import option
-from paperlib.methods.base import FedAvg, State, Uploads
+from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.options import option
 from paperlib.methods.fedacg import FedACG
 
 
@@ -22,7 +22,7 @@ class FedAdam(FedAvg):
     eta_g: float = option(0.1, above=0)
     beta_1: float = option(0.9, at_least=0, below=1)
     beta_2: float = option(0.99, at_least=0, below=1)
-    tau: float = option(1e-3, at_least=0)
+    tau: float = option(1e-3, at_least=0, at_most=1e18)  # its square starts v
     v_0: float | None = option(None, at_least=0)
 
     def server_init(self, theta: Tensor) -> State:

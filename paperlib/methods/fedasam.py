@@ -7,10 +7,10 @@ Caldarola, Caputo and Ciccone 2022, "Improving generalization in federated learn
 from torch import Tensor
 
 from paperlib.federated.context import Batch
-from paperlib.ingredients.options import option
-from paperlib.ingredients.passes import uncounted
-from paperlib.ingredients.vectors import ascent
-from paperlib.methods.base import FedAvg, State
+from paperlib.federated.method import FedAvg, State
+from paperlib.federated.options import option
+from paperlib.methods.math.passes import uncounted
+from paperlib.methods.math.vectors import ascent
 
 
 class FedASAM(FedAvg):

@@ -6,9 +6,9 @@ Hsu, Qi and Brown 2019, "Measuring the effects of non-identical data distributio
 import torch
 from torch import Tensor
 
-from paperlib.ingredients.options import option
-from paperlib.ingredients.vectors import extrapolated
-from paperlib.methods.base import FedAvg, State, Uploads
+from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.options import option
+from paperlib.methods.math.vectors import extrapolated
 
 
 class FedAvgM(FedAvg):

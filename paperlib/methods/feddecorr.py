@@ -9,9 +9,9 @@ from dataclasses import replace
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Context
-from paperlib.ingredients.losses import correlation
-from paperlib.ingredients.options import option
-from paperlib.methods.base import FedAvg, State
+from paperlib.federated.method import FedAvg, State
+from paperlib.federated.options import option
+from paperlib.methods.math.losses import correlation
 
 
 class FedDecorr(FedAvg):

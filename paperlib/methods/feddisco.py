@@ -8,8 +8,8 @@ import math
 import torch
 from torch import Tensor
 
-from paperlib.ingredients.options import option
-from paperlib.methods.base import FedAvg
+from paperlib.federated.method import FedAvg
+from paperlib.federated.options import option
 
 
 class FedDisco(FedAvg):

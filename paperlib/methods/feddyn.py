@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
-from paperlib.ingredients.options import option
-from paperlib.ingredients.uploads import summed
-from paperlib.ingredients.vectors import clip_norm, pull
-from paperlib.methods.base import FedAvg, State, Upload, Uploads
+from paperlib.federated.local import clip_norm
+from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.options import option
+from paperlib.federated.uploads import summed
+from paperlib.methods.math.vectors import pull
 
 
 class FedDyn(FedAvg):

@@ -6,13 +6,13 @@ Jhunjhunwala, Wang and Joshi 2023, "FedExP: Speeding up federated averaging via 
 import torch
 from torch import Tensor
 
-from paperlib.ingredients.options import option
-from paperlib.ingredients.uploads import seen
-from paperlib.ingredients.vectors import extrapolated
-from paperlib.methods.base import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.options import option
+from paperlib.federated.uploads import seen
 from paperlib.methods.fedacg import FedACG
 from paperlib.methods.fedadam import FedAdam
 from paperlib.methods.fedavgm import FedAvgM
+from paperlib.methods.math.vectors import extrapolated
 
 
 class FedExP(FedAvg):

@@ -12,23 +12,25 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.data.batches import normalise
-from paperlib.data.surrogate import Surrogate, gaussian_surrogate, latent_surrogate, surrogate_batch
+from paperlib.data.surrogate import IMAGES, Surrogate, latent_surrogate, surrogate_batch, surrogate_set
 from paperlib.federated.context import Batch, Context, Visit
-from paperlib.ingredients.distances import mmd, sliced_wasserstein, supervised_contrastive
-from paperlib.ingredients.options import fill_preset, option
-from paperlib.ingredients.passes import PASS
-from paperlib.ingredients.uploads import seen
-from paperlib.ingredients.vectors import clip_norm, without_own
-from paperlib.methods.base import FedAvg, State, Upload, Uploads
+from paperlib.federated.local import clip_norm
+from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.options import MANY, fill_preset, option
+from paperlib.federated.uploads import seen
+from paperlib.methods.math.class_sums import add_class_sums, class_members
+from paperlib.methods.math.distances import mmd, sliced_wasserstein, supervised_contrastive
+from paperlib.methods.math.passes import PASS
+from paperlib.methods.math.vectors import without_own
 
 PRESETS: dict[str, dict[str, Any]] = {
     "authors": {
         "lambda_1": 1.0, "lambda_2": 0.1, "path_sign": 1, "path_norm": "layer_sum", "match_classes": False,
-        "prototypes": "training", "clip": 10.0,
+        "prototypes": "training", "clip": 10.0, "require_history": True, "surrogate": "stylegan",
     },
     "paper": {
         "lambda_1": 0.1, "lambda_2": 0.1, "path_sign": -1, "path_norm": "global", "match_classes": True,
-        "prototypes": "fixed", "clip": 0.0,
+        "prototypes": "fixed", "clip": 0.0, "require_history": False, "surrogate": "gaussian",
     },
 }  # fmt: skip
 OWN_WEIGHT = 0.1  # of the surrogate features among themselves, against surrogate and real ones together
@@ -45,15 +47,17 @@ class FedGPS(FedAvg):
         decides every option that is None: lambda_1 (1, or 0.1 for the first stage as a whole), path_sign (+1: along the
         others' updates; -1: against them, as Definition 4.5), path_norm (e is divided by the sum of the norms of v's
         tensors, or by its norm), match_classes (whether real class c and surrogate class c attract each other),
-        prototypes (features seen while training in the last epoch, or of a fixed set in evaluation mode afterwards)
-        and clip (of the gradient; 0 is none). Table 7 has lambda_2 = 0.2. The authors also keep clients' momentum.
-    surrogate: per class a Gaussian in the space of images ("gaussian") or of features ("latent", where surrogates do
-        not depend on the network and the second stage vanishes), or "none". surrogate_seed, surrogate_images (per
-        class; None: 50,000 in all), surrogate_batch, surrogate_weight (of its cross-entropy).
+        prototypes (features seen while training in the last epoch, or of a fixed set in evaluation mode afterwards),
+        clip (of the gradient; 0 is none), require_history (no shift for a client that never took part before) and
+        surrogate (stylegan or gaussian). Table 7 has lambda_2 = 0.2. The authors also keep clients' momentum.
+    surrogate: per class a Gaussian in the latent space of an untrained generator ("stylegan": VHL's images, as the
+        authors read theirs with VHL's loader), in the space of images ("gaussian") or of features ("latent", where
+        surrogates do not depend on the network and the second stage vanishes), or "none". surrogate_seed,
+        surrogate_images (per class; None: 50,000 in all), surrogate_batch, surrogate_weight (of its cross-entropy).
     distance: d in both stages: "supcon", supervised contrastive between real and surrogate features and mean squared
         distance to the prototypes; or "w1" (sliced Wasserstein-1) or "mmd" in both. bn: one forward pass for real and
         surrogate images, or one each, of which only the real one enters the running statistics.
-    eta_g: the server's step. require_history: no shift for a client that never took part, as in the authors' code.
+    eta_g: the server's step.
     """
 
     passes_loss_on = False
@@ -67,11 +71,11 @@ class FedGPS(FedAvg):
     eta_g: float = option(1.0, above=0)
     path_sign: int | None = option(None, choices=(1, -1))
     path_norm: str | None = option(None, choices=("layer_sum", "global"))
-    require_history: bool = False
-    surrogate: str = option("gaussian", choices=("gaussian", "latent", "none"))
+    require_history: bool | None = None
+    surrogate: str | None = option(None, choices=(*IMAGES, "latent", "none"))
     surrogate_seed: int = option(0, at_least=0)
-    surrogate_images: int | None = option(None, above=0)
-    surrogate_batch: int = option(128, above=0)
+    surrogate_images: int | None = option(None, above=0, at_most=MANY)
+    surrogate_batch: int = option(128, above=0, at_most=MANY)
     surrogate_weight: float = option(1.0, at_least=0)
     distance: str = option("supcon", choices=("supcon", "w1", "mmd"))
     match_classes: bool | None = None
@@ -92,10 +96,9 @@ class FedGPS(FedAvg):
         self.classes = data.num_classes
         self.images: Surrogate | None = None
         device = data.train_images.device
-        if self.surrogate == "gaussian":
-            self.images = gaussian_surrogate(
-                data.shape, self.classes, self.surrogate_images, self.surrogate_seed, device
-            )
+        if self.surrogate in IMAGES:
+            sizes = data.shape, self.classes, self.surrogate_images
+            self.images = surrogate_set(self.surrogate, *sizes, self.surrogate_seed, device)
         elif self.surrogate == "latent":
             self.latent = latent_surrogate(self.net.feature_size, self.classes, self.surrogate_seed, device)
         return self
@@ -149,7 +152,7 @@ class FedGPS(FedAvg):
         loss = loss + self.surrogate_weight * cross_entropy(logits[len(z) :], y_s + self.classes)
         if self.lambda_1:
             loss = loss + self.lambda_1 * self.stage_1(z, z_s, y_s, batch)
-        if self.lambda_2 and "prototypes" in shared and self.surrogate == "gaussian":
+        if self.lambda_2 and "prototypes" in shared and self.images is not None:
             loss = loss + self.lambda_2 * self.stage_2(z_s, shared["prototypes"][y_s], batch)
         return loss
 
@@ -168,9 +171,16 @@ class FedGPS(FedAvg):
         else:
             z = self.net(theta, batch.x, buffers=batch.buffers, **options)
             z_s = self.net(theta, x_s, buffers=batch.buffers.clone(), **options)
-        if self.prototypes == "training" and batch.epoch == self.context.experiment.local_epochs - 1:
+        if self.takes_prototypes(batch):
             self.note_features(z_s.detach(), y_s, batch)
         return z, z_s, y_s
+
+    def takes_prototypes(self, visit: Visit) -> bool:
+        """Whether the features of the epoch under way make the client's prototypes."""
+        return self.prototypes == "training" and visit.epoch == self.context.experiment.local_epochs - 1
+
+    def phase(self, visit: Visit) -> tuple[object, ...]:
+        return (*super().phase(visit), self.takes_prototypes(visit))
 
     def stage_1(self, z: Tensor, z_s: Tensor, y_s: Tensor, batch: Batch) -> Tensor:
         """d(P_k, P_k^s), real against surrogate features; scalar."""
@@ -185,6 +195,9 @@ class FedGPS(FedAvg):
     def stage_2(self, z_s: Tensor, prototypes: Tensor, batch: Batch) -> Tensor:
         """d(P^s, P_k^s), surrogate features [B_s, d] against the global prototypes of their classes; scalar."""
         known = torch.isfinite(prototypes).all(1)
+        if self.distance == "supcon" and z_s.device.type != "cpu":  # without the host, which boolean indices wait for
+            squares = (z_s - prototypes).where(known[:, None], 0.0).square()
+            return squares.sum() / (known.sum() * z_s.shape[1]).clamp(min=1)
         z_s, prototypes = z_s[known], prototypes[known]
         if not known.any():
             return z_s.sum()
@@ -194,17 +207,25 @@ class FedGPS(FedAvg):
 
     # -- prototypes
 
+    def begin_epoch(self, theta: Tensor, shared: State, own: State, visit: Visit) -> None:
+        super().begin_epoch(theta, shared, own, visit)
+        if self.images is not None and self.takes_prototypes(visit):
+            self.start_sums(theta, visit)
+
+    def start_sums(self, theta: Tensor, visit: Visit) -> None:
+        """No features yet, of theta's type."""
+        visit.notes["sums"] = theta.new_zeros(self.classes, self.net.feature_size)
+        visit.notes["counts"] = theta.new_zeros(self.classes)
+
     def note_features(self, z_s: Tensor, y_s: Tensor, visit: Visit) -> None:
         """Add features [B_s, d] to the client's sums per class."""
-        if "sums" not in visit.notes:
-            visit.notes["sums"] = z_s.new_zeros(self.classes, z_s.shape[1])
-            visit.notes["counts"] = z_s.new_zeros(self.classes)
-        visit.notes["sums"].index_add_(0, y_s, z_s)
-        visit.notes["counts"].add_(torch.bincount(y_s, minlength=self.classes))
+        add_class_sums(visit.notes["sums"], z_s, y_s)
+        visit.notes["counts"].add_(class_members(y_s, self.classes, z_s.dtype).sum(1))
 
     def note_fixed_features(self, theta: Tensor, visit: Visit) -> None:
         """The same for the first images of every class, in evaluation mode at theta [P]."""
         assert self.images is not None
+        self.start_sums(theta, visit)
         for c in range(self.classes):
             chosen = torch.nonzero(self.images.labels == c)[:PROTOTYPE_IMAGES, 0]
             for part in chosen.split(PASS):
@@ -224,7 +245,7 @@ class FedGPS(FedAvg):
         if self.images is not None:
             if self.prototypes == "fixed":
                 self.note_fixed_features(theta, visit)
-            if "counts" in visit.notes:  # not where a client without samples took no step
+            if self.prototypes == "fixed" or visit.optimizer.steps:  # not where a client has no samples
                 counts = visit.notes["counts"]
                 upload = upload | {"prototypes": visit.notes["sums"] / counts.clamp(min=1)[:, None]}
                 if self.prototypes == "training":

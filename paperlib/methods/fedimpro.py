@@ -4,6 +4,7 @@
 """
 
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -12,18 +13,23 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Context, Visit
-from paperlib.federated.streams import torch_rng
-from paperlib.ingredients.gaussians import class_moments
-from paperlib.ingredients.options import fill_preset, option
-from paperlib.ingredients.uploads import seen
-from paperlib.methods.base import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.options import MANY, fill_preset, option
+from paperlib.federated.uploads import seen
+from paperlib.methods.math.gaussians import class_moments
+from paperlib.methods.math.losses import times
+from paperlib.random_streams import draw, torch_rng
 
 PRESETS: dict[str, dict[str, Any]] = {
     "authors": {"schedule": "ramp", "joint_bn": True, "beta_m": "authors", "n_fake": "authors", "s_max": 0.1},
     "paper": {"schedule": "constant", "joint_bn": False, "beta_m": 0.9, "n_fake": "batch", "s_max": inf},
 }
-# First stage after the cut: after the second stage of a ResNet (its 9th convolution), after the convolutions of a VGG.
-CUTS = {"resnet18": 3, "resnet18_gn": 3, "resnet50": 3, "fedacd_resnet18": 3, "vgg9": 3, "vgg11": 5}
+# First stage after the cut: after the second stage of a ResNet (of ResNet-18 its 9th convolution), after the
+# convolutions of a VGG.
+CUTS = {
+    "resnet18": 3, "resnet18_gn": 3, "resnet50": 3, "fedacd_resnet18": 3, "resnet10": 3, "resnet10_gn": 3,
+    "resnet14": 3, "fedacd_resnet10": 3, "vgg9": 3, "vgg11": 5,
+}  # fmt: skip
 STEP = 5_000  # the authors' step of a running mean over features of length D is min(1, D / 5000)
 
 
@@ -38,7 +44,8 @@ class FedImpro(FedAvg):
         authors' runs of FEMNIST), joint_bn (real and drawn features pass the upper layers together, so that BatchNorm
         couples them; or one after the other, of which only the real ones enter the running statistics), beta_m
         (momentum of the client's statistics; "authors": 1 - min(1, D / 5000), which is 0 at most cuts), n_fake (drawn
-        features per step: "authors", C (B // C + 1); "batch", B; or a number; 0 is FedAvg), s_max (bound on s).
+        features per step: of a mini-batch of B images "authors", C (B // C + 1), or "batch", B; or a number; 0 is
+        FedAvg), s_max (bound on s).
     cut: index or name of the first stage after the cut; None: after the second stage of a ResNet, after the
         convolutions of a VGG, after the first stage of others. beta_g: momentum of the server's statistics.
     noise: standard deviation of Gaussian noise that clients add to what they send. min_count: a class's statistics
@@ -58,7 +65,7 @@ class FedImpro(FedAvg):
     beta_m: float | str | None = option(None, choices=("authors",), at_least=0, at_most=1)
     beta_g: float = option(0.0, at_least=0, at_most=1)
     noise: float = option(0.0, at_least=0)
-    n_fake: int | str | None = option(None, choices=("authors", "batch"), at_least=0)
+    n_fake: int | str | None = option(None, choices=("authors", "batch"), at_least=0, at_most=MANY)
     s_max: float | None = option(None, choices=(inf,), at_least=0)
     spread: str = option("std", choices=("std", "var"))
     fixed_std: float | None = option(None, at_least=0)
@@ -72,7 +79,7 @@ class FedImpro(FedAvg):
 
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)
-        data, e = context.data, context.experiment
+        data = context.data
         self.classes = data.num_classes
         self.first = self.net.index(self.cut if self.cut is not None else CUTS.get(self.net.name, 1))
         if not 0 < self.first < len(self.net.stages):
@@ -82,15 +89,13 @@ class FedImpro(FedAvg):
         self.shape = self.net.output_shape(data.shape, self.first)
         self.size = self.shape.numel()
         self.momentum = 1 - min(1, self.size / STEP) if self.beta_m == "authors" else float(self.beta_m or 0)
-        counts = {"authors": self.classes * (e.batch_size // self.classes + 1), "batch": e.batch_size}
-        self.drawn = counts[self.n_fake] if isinstance(self.n_fake, str) else int(self.n_fake or 0)
         return self
 
     # -- statistics H = (mu, s), both [C, D]
 
     def server_init(self, theta: Tensor) -> State:
         state = super().server_init(theta)
-        if self.drawn == 0:
+        if self.n_fake == 0:
             return state
         generator = torch_rng(self.context.experiment.seed, "initial statistics")
         mean = torch.rand(self.classes, self.size, generator=generator).to(theta)
@@ -102,14 +107,22 @@ class FedImpro(FedAvg):
 
     def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
         visit.notes |= {name: shared[name] for name in ("mu", "s") if name in shared}
+        visit.notes["w"] = torch.full((), self.fake_weight(visit.round), dtype=torch.float64, device=theta.device)
         return super().begin(theta, shared, own, visit)
+
+    def drawn(self, real: int) -> int:
+        """How many features are drawn beside a mini-batch of ``real`` images."""
+        if self.n_fake == "authors":
+            return self.classes * (real // self.classes + 1)
+        return real if self.n_fake == "batch" else int(self.n_fake or 0)
 
     def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Features [n, D] from the client's Gaussians as they are now, and their labels [n], all classes in turn."""
-        y = torch.arange(self.drawn, device=batch.y.device) % self.classes
+        n = self.drawn(len(batch.y))
+        y = torch.arange(n, device=batch.y.device) % self.classes
         s = batch.notes["s"].sqrt() if self.spread == "var" else batch.notes["s"]
-        mu = batch.notes["mu"]
-        z = torch.randn(self.drawn, self.size, generator=batch.generator, device=mu.device).to(mu.dtype)
+        mu, generator = batch.notes["mu"], batch.generator
+        z = draw(lambda: torch.randn(n, self.size, generator=generator), mu.device).to(mu.dtype)
         return torch.addcmul(mu[y], s[y], z), y
 
     def follow(self, notes: State, h: Tensor, y: Tensor) -> None:
@@ -126,7 +139,7 @@ class FedImpro(FedAvg):
     # -- the local step
 
     def loss(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
-        if self.drawn == 0:
+        if self.n_fake == 0:
             return super().loss(theta, batch, shared, own)
         h_fake, y_fake = self.draw(batch)
         h_fake = h_fake.view(-1, *self.shape)
@@ -141,8 +154,8 @@ class FedImpro(FedAvg):
             logits = self.net(views, h_fake, start=self.first, buffers=batch.buffers.clone(), **options)
             fake = cross_entropy(logits, y_fake)
         self.follow(batch.notes, h.detach().flatten(1), batch.y)
-        w = self.fake_weight(batch.round)
-        return (1 - w) * real + w * fake if self.schedule == "mix" else real + w * fake
+        w = batch.notes["w"]
+        return (times(1 - w, real) if self.schedule == "mix" else real) + times(w, fake)
 
     def fake_weight(self, round: int) -> float:
         """w in a round (from 1): local epochs gone by, over ``ramp``."""
@@ -157,18 +170,19 @@ class FedImpro(FedAvg):
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
-        if self.drawn:
+        if self.n_fake != 0:
             for name in ("mu", "s"):
                 upload[name] = visit.notes[name]
                 if self.noise:
-                    draw = torch.randn(upload[name].shape, generator=visit.generator, device=theta.device)
-                    upload[name] = upload[name] + self.noise * draw.to(theta.dtype)
+                    normal = partial(torch.randn, upload[name].shape, generator=visit.generator)
+                    noise = draw(normal, theta.device)
+                    upload[name] = upload[name] + self.noise * noise.to(theta.dtype)
             if self.server_weights == "label_size":
                 upload["counts"] = visit.counts
         return upload, own
 
     def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        if self.drawn == 0:
+        if self.n_fake == 0:
             return super().aggregate(server, theta, uploads)
         mu, s, clients = server["mu"], server["s"], 0
         # Sums of how far the clients are from the old values, so that a class that none of them has keeps its bits.

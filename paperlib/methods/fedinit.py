@@ -7,9 +7,9 @@ initialization", Algorithm 1.
 from torch import Tensor
 
 from paperlib.federated.context import Visit
-from paperlib.federated.streams import torch_rng
-from paperlib.ingredients.options import option
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.federated.method import FedAvg, State, Upload
+from paperlib.federated.options import option
+from paperlib.random_streams import torch_rng
 
 
 class FedInit(FedAvg):

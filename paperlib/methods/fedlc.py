@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch
-from paperlib.ingredients.losses import MASKED, adjust_logits, mean_of
-from paperlib.methods.base import FedAvg
+from paperlib.federated.method import FedAvg
+from paperlib.methods.math.losses import MASKED, adjust_logits, mean_of
 
 
 class FedLC(FedAvg):

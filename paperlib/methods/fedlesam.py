@@ -7,9 +7,9 @@ sharpness-aware minimization", Algorithm 1.
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
-from paperlib.ingredients.options import option
-from paperlib.ingredients.vectors import ascent
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.federated.method import FedAvg, State, Upload
+from paperlib.federated.options import option
+from paperlib.methods.math.vectors import ascent
 
 
 class FedLESAM(FedAvg):

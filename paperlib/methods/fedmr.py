@@ -9,10 +9,10 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
-from paperlib.federated.streams import rng
-from paperlib.ingredients.options import option
-from paperlib.ingredients.uploads import seen
-from paperlib.methods.base import FedAvg, State, Uploads
+from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.options import option
+from paperlib.federated.uploads import seen
+from paperlib.random_streams import rng
 
 TAKEN = ("send", "begin", "weights", "weight", "aggregate", "finish")  # hooks that others must leave alone
 

@@ -8,11 +8,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Visit
-from paperlib.ingredients.options import option
-from paperlib.ingredients.passes import outputs_of
-from paperlib.ingredients.uploads import summed
-from paperlib.methods.base import State, Upload, Uploads
+from paperlib.federated.method import State, Upload, Uploads
+from paperlib.federated.options import option
+from paperlib.federated.uploads import summed
 from paperlib.methods.classifiers import FixedClassifier
+from paperlib.methods.math.class_sums import add_class_sums
+from paperlib.methods.math.passes import outputs_of
 from paperlib.networks import Network
 from paperlib.networks.layers import Hyperspherical
 
@@ -42,7 +43,7 @@ class FedNH(FixedClassifier):
         sums = torch.zeros_like(self.fixed(theta))
         chosen = self.context.indices[visit.client]
         for z, y in outputs_of(self.context, theta, visit.buffers, chosen, stop="classifier"):
-            sums.index_add_(0, y, normalize(z, dim=1))
+            add_class_sums(sums, normalize(z, dim=1), y)
         sums = normalize(sums, dim=1)
         sums[: len(visit.counts)] *= visit.counts[:, None].to(sums)
         return upload | {"class means": sums}, own

@@ -6,11 +6,11 @@ Wang et al. 2020, "Tackling the objective inconsistency problem in heterogeneous
 from torch import Tensor
 
 from paperlib.federated.context import Context, Visit
-from paperlib.ingredients.uploads import seen
-from paperlib.ingredients.vectors import effective_steps, extrapolated
-from paperlib.methods.base import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.uploads import seen
 from paperlib.methods.feddyn import FedDyn
 from paperlib.methods.fedprox import FedProx
+from paperlib.methods.math.vectors import effective_steps, extrapolated
 
 
 class FedNova(FedAvg):

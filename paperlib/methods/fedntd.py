@@ -6,10 +6,10 @@ Lee et al. 2022, "Preservation of the global knowledge by not-true distillation 
 from torch import Tensor
 
 from paperlib.federated.context import Batch
-from paperlib.ingredients.losses import not_true, softened_kl
-from paperlib.ingredients.options import option
-from paperlib.ingredients.passes import teacher_logits
-from paperlib.methods.base import FedAvg
+from paperlib.federated.method import FedAvg
+from paperlib.federated.options import option
+from paperlib.methods.math.losses import not_true, softened_kl
+from paperlib.methods.math.passes import teacher_logits
 
 
 class FedNTD(FedAvg):

@@ -6,9 +6,9 @@ Li et al. 2020, "Federated optimization in heterogeneous networks", Algorithm 2.
 from torch import Tensor
 
 from paperlib.federated.context import Batch
-from paperlib.ingredients.options import option
-from paperlib.ingredients.vectors import pull
-from paperlib.methods.base import FedAvg, State
+from paperlib.federated.method import FedAvg, State
+from paperlib.federated.options import option
+from paperlib.methods.math.vectors import pull
 
 
 class FedProx(FedAvg):

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Visit
-from paperlib.ingredients.classifier import extended
-from paperlib.ingredients.losses import adjust_logits
-from paperlib.ingredients.options import option
-from paperlib.methods.base import FedAvg, State, Upload
+from paperlib.federated.method import FedAvg, State, Upload
+from paperlib.federated.options import option
+from paperlib.methods.math.classifier import extended
+from paperlib.methods.math.losses import adjust_logits
 from paperlib.networks.stacking import gradient
 
 

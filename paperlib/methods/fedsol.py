@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Batch
-from paperlib.ingredients.losses import softened_kl
-from paperlib.ingredients.options import option
-from paperlib.ingredients.passes import teacher_logits, uncounted
-from paperlib.ingredients.vectors import ascent
-from paperlib.methods.base import FedAvg, State
+from paperlib.federated.method import FedAvg, State
+from paperlib.federated.options import option
+from paperlib.methods.math.losses import softened_kl
+from paperlib.methods.math.passes import teacher_logits, uncounted
+from paperlib.methods.math.vectors import ascent
 from paperlib.networks.stacking import gradient
 
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
-from paperlib.ingredients.options import option
-from paperlib.ingredients.passes import uncounted
-from paperlib.ingredients.uploads import summed
-from paperlib.ingredients.vectors import ascent, pull
-from paperlib.methods.base import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.options import option
+from paperlib.federated.uploads import summed
+from paperlib.methods.math.passes import uncounted
+from paperlib.methods.math.vectors import ascent, pull
 
 
 class FedSpeed(FedAvg):
@@ -25,7 +25,7 @@ class FedSpeed(FedAvg):
     """
 
     sends_update = False
-    lambda_: float = option(10.0, above=0)
+    lambda_: float = option(10.0, at_least=1e-30)  # gradients are divided by it
     rho: float = option(0.1, at_least=0)
     alpha: float = option(1.0, at_least=0, at_most=1)
     correction: str = option("sampled", choices=("sampled", "all"))

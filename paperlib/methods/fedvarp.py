@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Visit
-from paperlib.ingredients.uploads import summed
-from paperlib.methods.base import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.uploads import summed
 
 
 class FedVARP(FedAvg):

@@ -6,8 +6,8 @@ Seo et al. 2025, "GC-Fed: Gradient Centralized Federated Learning with Partial C
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Context
-from paperlib.ingredients.options import option
-from paperlib.methods.base import FedAvg, State, Uploads
+from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.options import option
 
 # Table 8: one mean per ... -> the dimensions of a convolution weight [C_out, C_in, K_h, K_w] it is taken over.
 MEANS = {

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch
-from paperlib.ingredients.options import option
-from paperlib.methods.base import FedAvg, State
+from paperlib.federated.method import FedAvg, State
+from paperlib.federated.options import option
+from paperlib.methods.math.losses import times
+from paperlib.random_streams import draw
 
 
 class Mixup(FedAvg):
@@ -30,14 +32,14 @@ class Mixup(FedAvg):
 
     def mixed(self, batch: Batch) -> Batch:
         """The batch with every image mixed with one of the same batch."""
-        rho, size = float(batch.stream.beta(self.mixup, self.mixup)), len(batch.y)
+        stream, generator, size, device = batch.stream, batch.generator, len(batch.y), batch.x.device
+        rho = draw(lambda: torch.tensor(stream.beta(self.mixup, self.mixup), dtype=torch.float64), device)
         if self.partner == "rare":
-            odds = 1 / batch.counts[batch.y].clamp(min=1).float()
-            b = torch.multinomial(odds, size, replacement=True, generator=batch.generator)
+            b = weighted_choice(1 / batch.counts[batch.y].clamp(min=1).float(), generator)
         else:
-            b = torch.randperm(size, generator=batch.generator, device=batch.x.device)
+            b = draw(lambda: torch.randperm(size, generator=generator), device)
         # Written into memory of x's layout: that of grey images would be ambiguous, and convolutions then slower.
-        x = torch.lerp(batch.x[b], batch.x, rho, out=torch.empty_like(batch.x))
+        x = torch.lerp(batch.x[b], batch.x, rho.to(batch.x.dtype), out=torch.empty_like(batch.x))
         return replace(batch, x=x, partner=batch.y[b], rho=rho)
 
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -45,4 +47,18 @@ class Mixup(FedAvg):
         if batch.partner is None:
             return loss
         other = super().logit_loss(logits, replace(batch, y=batch.partner, partner=None))
-        return batch.rho * loss + (1 - batch.rho) * other
+        return times(batch.rho, loss) + times(1 - batch.rho, other)
+
+
+def weighted_choice(odds: Tensor, generator: torch.Generator) -> Tensor:
+    """As many positions as there are odds [n], drawn with replacement: int64 [n].
+
+    Off the CPU by inversion of the distribution function, with the numbers that torch's multinomial draws on it.
+    """
+    if odds.device.type == "cpu":
+        return torch.multinomial(odds, len(odds), replacement=True, generator=generator)
+    n = len(odds)
+    u = draw(lambda: torch.rand(n, generator=generator, dtype=torch.float64), odds.device)
+    earlier = torch.ones(n, n, dtype=torch.float64, device=odds.device).triu()
+    below = odds.double() @ earlier  # the cumulative sum, which a GPU makes in an order of chance
+    return (u[:, None] > below / below[-1]).sum(1).clamp(max=n - 1)

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
-from paperlib.ingredients.losses import dca, mdca
-from paperlib.ingredients.options import option
-from paperlib.ingredients.vectors import positive_cosine
-from paperlib.methods.base import FedAvg, State, Uploads
-from paperlib.metrics.cka import alignment
+from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.options import option
+from paperlib.methods.math.cka import alignment
+from paperlib.methods.math.losses import dca, mdca
+from paperlib.methods.math.vectors import positive_cosine
 
 
 class NUCFL(FedAvg):

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Optimizer, Visit
-from paperlib.ingredients.options import option
-from paperlib.ingredients.uploads import summed
-from paperlib.ingredients.vectors import effective_steps
-from paperlib.methods.base import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.options import option
+from paperlib.federated.uploads import summed
+from paperlib.methods.math.vectors import effective_steps
 
 
 class Scaffold(FedAvg):
@@ -42,7 +42,7 @@ class Scaffold(FedAvg):
     def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: Optimizer) -> Tensor:
         theta = super().local_step(theta, g, shared, own, optimizer)
         if self.correction == "step":
-            theta.sub_(shared["c"] - own["c"], alpha=optimizer.lr)
+            optimizer.descend(theta, shared["c"] - own["c"])
         return theta
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:

@@ -8,10 +8,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Batch
-from paperlib.ingredients.losses import mean_of
-from paperlib.ingredients.options import option
-from paperlib.methods.base import FedAvg, State
+from paperlib.federated.method import FedAvg, State
+from paperlib.federated.options import option
 from paperlib.methods.classifiers import Calibrated, FixedClassifier
+from paperlib.methods.math.class_sums import add_class_sums
+from paperlib.methods.math.losses import mean_of
 
 
 class SphereFed(FixedClassifier, Calibrated):
@@ -21,7 +22,6 @@ class SphereFed(FixedClassifier, Calibrated):
     squares are summed over the outputs ("sum") or averaged ("mean"). calibrate: without it W is evaluated as it is.
     """
 
-    calibrate_on: str = option("all", choices=("sampled", "all"))
     calibrate: bool = True
     epsilon: float = option(1e-4, above=0)  # features may be dependent
     reduction: str = option("sum", choices=("sum", "mean"))
@@ -48,6 +48,6 @@ class SphereFed(FixedClassifier, Calibrated):
         for z, y in self.client_features(theta, server):
             u = normalize(z.double(), dim=1)
             outer += u.T @ u
-            sums.index_add_(0, y, u)
+            add_class_sums(sums, u, y)
         w.copy_(torch.linalg.solve_ex(outer, sums.T).result.T)  # of a run that has failed not a number, no exception
         return theta

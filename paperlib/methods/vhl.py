@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from paperlib.data.surrogate import gaussian_surrogate, surrogate_batch
-from paperlib.federated.context import Batch, Context
-from paperlib.ingredients.distances import supervised_contrastive
-from paperlib.ingredients.losses import MASKED
-from paperlib.ingredients.options import option
-from paperlib.methods.base import FedAvg, State
+from paperlib.data.surrogate import IMAGES, surrogate_batch, surrogate_set
+from paperlib.federated.context import Batch, Context, Visit
+from paperlib.federated.method import FedAvg, State
+from paperlib.federated.options import MANY, option
+from paperlib.methods.math.distances import supervised_contrastive
+from paperlib.methods.math.losses import MASKED
 
 
 class VHL(FedAvg):
@@ -22,8 +22,8 @@ class VHL(FedAvg):
     among real ones, the virtual features stand still. They hold in the first align_epochs local epochs of a round.
     The evaluated model knows the real classes only.
 
-    surrogate_classes: virtual classes V, as many as real ones by default; 0 is FedAvg. The images are those of FedGPS,
-        the Gaussian variant of the paper's; the authors' scripts take them from an untrained StyleGAN generator.
+    surrogate: "stylegan", images of an untrained generator, as in the authors' scripts, or the "gaussian" variant.
+    surrogate_classes: virtual classes V, as many as real ones by default; 0 is FedAvg.
         surrogate_images (per class; None: 50,000 in all), surrogate_batch (per step), surrogate_seed.
     """
 
@@ -33,9 +33,10 @@ class VHL(FedAvg):
     lambda_a: float = option(1.0, at_least=0)
     lambda_n: float = option(0.1, at_least=0)
     align_epochs: int = option(5, at_least=0)
+    surrogate: str = option("stylegan", choices=tuple(IMAGES))
     surrogate_classes: int | None = option(None, at_least=0)
-    surrogate_images: int | None = option(None, above=0)
-    surrogate_batch: int = option(128, at_least=1)
+    surrogate_images: int | None = option(None, above=0, at_most=MANY)
+    surrogate_batch: int = option(128, at_least=1, at_most=MANY)
     surrogate_seed: int = option(0, at_least=0)
 
     def virtual_classes(self, classes: int) -> int:
@@ -52,10 +53,16 @@ class VHL(FedAvg):
         if self.virtual:
             if not any(tensor.name == "classifier.bias" for tensor in self.net.tensors):
                 raise ValueError(f"VHL takes its virtual classes out by their biases, but {self.net.name} has none")
-            self.images = gaussian_surrogate(
-                data.shape, self.virtual, self.surrogate_images, self.surrogate_seed, data.train_images.device
-            )
+            sizes, device = (data.shape, self.virtual, self.surrogate_images), data.train_images.device
+            self.images = surrogate_set(self.surrogate, *sizes, self.surrogate_seed, device)
         return self
+
+    def phase(self, visit: Visit) -> tuple[object, ...]:
+        return (*super().phase(visit), self.aligns(visit))
+
+    def aligns(self, visit: Visit) -> bool:
+        """Whether the contrastive losses hold in the epoch under way."""
+        return visit.epoch < self.align_epochs
 
     def loss(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         if not self.virtual:
@@ -65,7 +72,7 @@ class VHL(FedAvg):
         z = self.net.features(theta, x, buffers=batch.buffers, train=True, generator=batch.generator)
         logits = self.net(theta, z, start="classifier")
         loss = self.logit_loss(logits[:n], batch) + self.alpha * cross_entropy(logits[n:], y + self.real)
-        if batch.epoch >= self.align_epochs:
+        if not self.aligns(batch):
             return loss
         across = supervised_contrastive(torch.cat([z[:n], z[n:].detach()]), torch.cat([batch.y, y]))
         return loss + self.lambda_a * across + self.lambda_n * supervised_contrastive(z[n:], y)

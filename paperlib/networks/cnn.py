@@ -10,6 +10,7 @@ def cnn(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Networ
     """The network of McMahan et al., padded so that it takes 28x28 and 32x32 images (GC-Fed, section 4).
 
     2,156,490 parameters at 32x32 colour and 10 classes, 1,663,370 at 28x28 grey. width scales every hidden layer.
+    Starts as in GC-Fed's code.
     """
     channels, height, wide = shape
     first, second, hidden = round(32 * width), round(64 * width), round(512 * width)
@@ -28,11 +29,9 @@ def fedacd_cnn(shape: tuple[int, int, int], classes: int, width: float = 1.0) ->
 
     797,952 parameters at 32x32 colour and 10 classes, 815,232 at 100. width scales every hidden layer. FedACD names no
     layers (it cites Chen & Chao 2022); these are those of the public code of FedNH, whose training protocol it
-    follows. Raises ValueError for images of under 16x16 pixels, of which the second max-pool leaves nothing.
+    follows, and start as in it.
     """
     channels, height, wide = shape
-    if min(height, wide) < 16:
-        raise ValueError(f"fedacd_cnn takes images of at least 16x16 pixels, not {height}x{wide}")
     first, second = round(64 * width), round(64 * width)
     hidden1, hidden2 = round(384 * width), round(192 * width)
     # A 5x5 convolution takes 4 off a side, the max-pool halves it: 32 -> 14 -> 5.

@@ -48,7 +48,7 @@ def googlenet(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> 
     """Nine inception blocks, 64 BatchNorm layers. 6,166,250 parameters at 32x32 colour and 10 classes.
 
     Stages stem, stage3 to stage5 (a max-pool before the last two; the last ends in the average over the map),
-    classifier, of features of length 1024. width scales every hidden layer.
+    classifier, of features of length 1024. width scales every hidden layer. Starts as torch does, as in that form.
     """
     inputs = round(STEM * width)
     stages: dict[str, nn.Module] = {"stem": _convolution(shape[0], inputs, 3)}

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 from torch.nn import init
-from torch.nn.functional import batch_norm, linear, normalize, unfold
+from torch.nn.functional import batch_norm, conv2d, linear, normalize, unfold
 
 from paperlib.networks.stacking import is_stacked
+from paperlib.random_streams import draw
 
 
 class _Watch(threading.local):
@@ -32,11 +33,31 @@ def watched_batch_norm() -> Iterator[list[tuple[Tensor, Tensor, Tensor]]]:
         _watch.seen = None
 
 
+class _Fixed(threading.local):
+    now = False
+
+
+_fixed = _Fixed()
+
+
+@contextmanager
+def fixed_batch_norm() -> Iterator[None]:
+    """Every `BatchNorm` called inside normalises by its running statistics and leaves them alone, in training too.
+
+    For the calling thread.
+    """
+    _fixed.now = True
+    try:
+        yield
+    finally:
+        _fixed.now = False
+
+
 class BatchNorm(nn.BatchNorm2d):
     """`nn.BatchNorm2d` that also takes a training batch with one value per channel (one sample on a 1x1 map).
 
-    The variance of one value is undefined and torch refuses such a batch. Here it is normalized as in evaluation, by
-    the running statistics, and leaves them as they are.
+    The variance of one value is undefined and torch refuses such a batch. Here it is normalized by the running
+    statistics, as in evaluation, and does not change them.
     """
 
     momentum: float
@@ -45,29 +66,42 @@ class BatchNorm(nn.BatchNorm2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, channels, height, width] -> the same shape."""
-        train = self.training and x[:, 0].numel() > 1
+        train = self.training and not _fixed.now and x[:, 0].numel() > 1
         if _watch.seen is not None:
             _watch.seen.append((x, self.running_mean, self.running_var))
-        # Copies, because under vmap torch silently loses the update in place of statistics that are slices of a vector,
-        # and because a later pass must not change what the backward of this one reads.
-        mean, var = self.running_mean.clone(), self.running_var.clone()
+        mean, var = self.running_mean, self.running_var
+        # Copies, because under vmap torch silently loses in-place updates of statistics that are slices of a vector,
+        # and because the backward of this pass reads statistics that a later pass may change.
+        copies = is_stacked() or (torch.is_grad_enabled() and not train)
+        if copies:
+            mean, var = mean.clone(), var.clone()
         out = batch_norm(x, mean, var, self.weight, self.bias, train, self.momentum, self.eps)
-        if train:
+        if copies and train:
             self.running_mean.copy_(mean)
             self.running_var.copy_(var)
         return out
 
 
 class Conv2d(nn.Conv2d):
-    """`nn.Conv2d` that on a GPU multiplies matrices where several clients' weights are stacked.
+    """`nn.Conv2d` that on a GPU becomes a matrix product if several clients' weights are stacked.
 
     A stack of convolutions is one grouped convolution. A CPU is nearly as fast at it as at one convolution after the
     other; a GPU's library has slow code for it, and is fastest at one batched product of matrices
     (benchmarks/stacked_layers.py).
+
+    A strided 1x1 convolution equals one without stride on every stride-th position, and a CPU computes it so: on
+    processors without AVX-512, the input gradient of oneDNN 3.12 (torch 2.13) in channels_last writes past its memory
+    with fewer than 8 input channels.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.product(x) if is_stacked() and x.device.type != "cpu" else super().forward(x)
+        """[B, inputs, height, width] -> [B, outputs, height, width], smaller where strided or not padded."""
+        if is_stacked() and x.device.type != "cpu":
+            return self.product(x)
+        if self.kernel_size == (1, 1) and self.stride != (1, 1) and not any(self.padding):
+            rows, columns = self.stride
+            return conv2d(x[:, :, ::rows, ::columns], self.weight, self.bias)
+        return super().forward(x)
 
     def product(self, x: Tensor) -> Tensor:
         """The convolution as weights [outputs, inputs of a position] times patches [.., B * positions]."""
@@ -81,9 +115,9 @@ class Conv2d(nn.Conv2d):
 
 
 class MaxPool(nn.MaxPool2d):
-    """2x2 max-pooling. Without a gradient no positions of the maxima are needed, and three comparisons are faster.
+    """2x2 max-pooling. Without a gradient the positions of the maxima are not needed, and three comparisons are faster.
 
-    A ReLU comes after it: both orders give the same values and gradients, this one with a quarter of the work.
+    ReLU follows the pooling: values and gradients do not depend on the order, and this one has a quarter of the work.
     """
 
     def __init__(self) -> None:
@@ -112,8 +146,8 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.generator is None:
             return x
-        shape = (*x.shape[:2], 1, 1) if self.channels else x.shape
-        keep = torch.rand(shape, generator=self.generator, device=x.device) >= self.p
+        shape, generator = (*x.shape[:2], 1, 1) if self.channels else x.shape, self.generator
+        keep = draw(lambda: torch.rand(shape, generator=generator), x.device) >= self.p
         return x * keep / (1 - self.p)
 
 
@@ -142,7 +176,7 @@ def kaiming_fan_in(name: str, tensor: Tensor, module: nn.Module, generator: torc
 
 
 def orthonormal(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
-    """Orthonormal rows, for a `Hyperspherical` classifier; with fewer features than outputs, rows that are spread."""
+    """Orthonormal rows, for a `Hyperspherical` classifier; `spread` rows with fewer features than outputs."""
     if name == "scale":
         init.constant_(tensor, module.s)  # type: ignore[arg-type]
     elif len(tensor) <= tensor.shape[1]:
@@ -152,9 +186,9 @@ def orthonormal(name: str, tensor: Tensor, module: nn.Module, generator: torch.G
 
 
 def spread(rows: Tensor) -> Tensor:
-    """Unit rows [C, d], d > 1, that point away from each other, starting from random ones.
+    """Unit rows [C, d], d > 1, that point away from each other, optimised from random ones.
 
-    They are at a minimum of the mean of -log(1 - cosine) over all pairs: a regular simplex for d = C - 1.
+    They minimise the mean of -log(1 - cosine) over all pairs: a regular simplex for d = C - 1.
     """
     free = rows.double().requires_grad_()
     first, second = torch.triu_indices(len(rows), len(rows), 1)
@@ -174,7 +208,7 @@ def spread(rows: Tensor) -> Tensor:
 
 def torch_default(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
     """As torch starts them: weight and bias of a layer uniform over +-1/sqrt(fan-in), norms the identity."""
-    if isinstance(module, nn.BatchNorm2d):
+    if isinstance(module, nn.BatchNorm2d | nn.GroupNorm):
         init.constant_(tensor, 1.0 if name == "weight" else 0.0)
         return
     bound = module.weight[0].numel() ** -0.5  # type: ignore[operator, index]

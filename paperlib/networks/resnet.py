@@ -1,15 +1,18 @@
-"""ResNet-18 and ResNet-50 for small images: the first layer neither strides nor pools.
+"""ResNets for small images, whose first layer neither strides nor pools.
 
 The blocks are those of He et al. 2016, with a bottleneck's stride in its 3x3 convolution. GC-Fed (section 4), FedGPS,
-FedImpro and FedACD train ResNet-18, FedGPS and FedImpro ResNet-50 as well.
+FedImpro and FedACD train ResNet-18, FedGPS and FedImpro ResNet-50 as well. For shorter runs there is of each a network
+with the same stages and one block in each of them.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu_
 
-from paperlib.networks.layers import BatchNorm, Conv2d, torchvision_default
+from paperlib.networks.layers import BatchNorm, Conv2d, torch_default, torchvision_default
 from paperlib.networks.network import Network
 
 Norm = Callable[[int], nn.Module]
@@ -62,22 +65,26 @@ def _downsample(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Module
     return nn.Sequential(Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
 
 
-def _group_norm(groups: int) -> Norm:
-    """GroupNorm with so many groups; a layer of fewer channels has one group per channel."""
+def _group_norm(groups: int, width: float) -> Norm:
+    """GroupNorm with this number of groups, or fewer, so that every group has two channels in the narrowest layers.
+
+    The 32 groups of GC-Fed then keep their number of channels at any width below 1. A group of one channel would be
+    InstanceNorm, which sets a 1x1 map to a constant.
+    """
+    groups = max(1, min(groups, round(64 * width) // 2))
 
     def norm(channels: int) -> nn.Module:
-        if not channels or channels % min(groups, channels):
+        if channels % groups:
             raise ValueError(
                 f"{channels} channels do not divide into {groups} groups of GroupNorm; choose a width of which"
-                f" 64 times is a power of two or a multiple of {groups}"
+                f" 64 times is even, and above 64 a multiple of {groups}"
             )
-        return nn.GroupNorm(min(groups, channels), channels)
+        return nn.GroupNorm(groups, channels)
 
     return norm
 
 
-def _resnet(
-    name: str,
+def _stages(
     shape: tuple[int, int, int],
     classes: int,
     width: float,
@@ -85,8 +92,8 @@ def _resnet(
     depths: Sequence[int],
     norm: Norm,
     bias: bool = True,
-) -> Network:
-    """Stages stem, stage1 to stage4 (of ``depths`` blocks; the last ends in the average over the map), classifier."""
+) -> dict[str, nn.Module]:
+    """stem, stage1 to stage4 (of ``depths`` blocks; the last ends in the average over the map), classifier."""
     first = inputs = round(64 * width)
     stem = nn.Sequential(Conv2d(shape[0], first, 3, padding=1, bias=False), norm(first), nn.ReLU(inplace=True))
     stages: dict[str, nn.Module] = {"stem": stem}
@@ -100,28 +107,64 @@ def _resnet(
             layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         stages[f"stage{number + 1}"] = nn.Sequential(*layers)
     stages["classifier"] = nn.Linear(inputs, classes, bias=bias)
-    return Network(name, stages, torchvision_default)
+    return stages
 
 
-def resnet18_gn(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
-    """GroupNorm with 32 groups (fewer in a network of under 32 channels). 11,220,132 parameters at 100 classes."""
-    return _resnet("resnet18_gn", shape, classes, width, BasicBlock, (2, 2, 2, 2), _group_norm(32))
+def _gc_fed_default(new: nn.Module, name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
+    """torchvision's, but for the ``new`` first convolution, which starts as torch's do."""
+    (torch_default if module is new else torchvision_default)(name, tensor, module, generator)
+
+
+def _gc_fed(name: str, stages: dict[str, nn.Module]) -> Network:
+    return Network(name, stages, partial(_gc_fed_default, stages["stem"].get_submodule("0")))
 
 
 def resnet18(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
-    """BatchNorm. 11,220,132 parameters at 100 classes."""
-    return _resnet("resnet18", shape, classes, width, BasicBlock, (2, 2, 2, 2), BatchNorm)
+    """BatchNorm. 11,220,132 parameters at 100 classes. Starts as torch does, as in the code of FedGPS and FedImpro."""
+    return Network("resnet18", _stages(shape, classes, width, BasicBlock, (2, 2, 2, 2), BatchNorm), torch_default)
+
+
+def resnet10(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
+    """`resnet18` with one block in each stage. 4,949,412 parameters at 100 classes."""
+    return Network("resnet10", _stages(shape, classes, width, BasicBlock, (1, 1, 1, 1), BatchNorm), torch_default)
 
 
 def resnet50(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
-    """BatchNorm, features of length 2048. 23,705,252 parameters at 100 classes."""
-    return _resnet("resnet50", shape, classes, width, Bottleneck, (3, 4, 6, 3), BatchNorm)
+    """BatchNorm, features of length 2048. 23,705,252 parameters at 100 classes. Starts as `resnet18` does."""
+    return Network("resnet50", _stages(shape, classes, width, Bottleneck, (3, 4, 6, 3), BatchNorm), torch_default)
+
+
+def resnet14(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
+    """`resnet50` with one block in each stage. 8,213,156 parameters at 100 classes."""
+    return Network("resnet14", _stages(shape, classes, width, Bottleneck, (1, 1, 1, 1), BatchNorm), torch_default)
+
+
+def resnet18_gn(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
+    """GC-Fed's: GroupNorm with 32 groups, below full width with two channels a group in the first layers.
+
+    11,220,132 parameters at 100 classes. Starts as torchvision's, but for the first convolution and the classifier,
+    which start as torch does; the authors' code replaces these two layers of torchvision's network.
+    """
+    return _gc_fed("resnet18_gn", _stages(shape, classes, width, BasicBlock, (2, 2, 2, 2), _group_norm(32, width)))
+
+
+def resnet10_gn(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
+    """`resnet18_gn` with one block in each stage. 4,949,412 parameters at 100 classes."""
+    return _gc_fed("resnet10_gn", _stages(shape, classes, width, BasicBlock, (1, 1, 1, 1), _group_norm(32, width)))
 
 
 def fedacd_resnet18(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
     """FedACD's for 64x64 images: GroupNorm with 2 groups, a classifier without bias.
 
     11,271,232 parameters at 200 classes. The paper names no norm; GroupNorm keeps running statistics out of the
-    aggregation, and is what the public code of FedNH has, whose training protocol FedACD follows.
+    aggregation, and is what the public code of FedNH has, whose training protocol FedACD follows. Starts as torch
+    does, as in that code.
     """
-    return _resnet("fedacd_resnet18", shape, classes, width, BasicBlock, (2, 2, 2, 2), _group_norm(2), bias=False)
+    stages = _stages(shape, classes, width, BasicBlock, (2, 2, 2, 2), _group_norm(2, width), bias=False)
+    return Network("fedacd_resnet18", stages, torch_default)
+
+
+def fedacd_resnet10(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
+    """`fedacd_resnet18` with one block in each stage. 5,000,512 parameters at 200 classes."""
+    stages = _stages(shape, classes, width, BasicBlock, (1, 1, 1, 1), _group_norm(2, width), bias=False)
+    return Network("fedacd_resnet10", stages, torch_default)

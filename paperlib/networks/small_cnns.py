@@ -1,7 +1,7 @@
 """The small convolutional networks of FedHydra's clients.
 
 FedHydra describes them in words. Where it gives no sizes, those of the public code of DENSE (Zhang et al. 2022) are
-used, with which it compares itself.
+used, with which it compares itself. They start as torch does, as in that code.
 """
 
 from torch import nn
@@ -13,10 +13,9 @@ from paperlib.networks.network import Network
 def cnn2(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
     """Two padded 5x5 convolutions with BatchNorm, for MNIST and FashionMNIST. 29,034 parameters at 28x28 grey.
 
-    width scales the channels. Raises ValueError for images of under 4x4 pixels, of which two max-pools leave nothing.
+    width scales the channels.
     """
     channels, height, wide = shape
-    _at_least(4, "cnn2", height, wide)
     first, second = round(16 * width), round(32 * width)
     stages = {
         "conv1": _convolution(channels, first, 5, padding=2),
@@ -30,8 +29,7 @@ def cnn3(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Netwo
     """Three unpadded 3x3 convolutions of 128 channels with BatchNorm. 320,010 parameters at 32x32 colour, 10 classes.
 
     DENSE's has no BatchNorm, see `cnn3_plain`; but FedHydra's distance to the clients' BatchNorm statistics changes
-    its accuracy on CIFAR-10 (Table 6), so its clients must have them. width scales the channels. Raises ValueError for
-    images of under 18x18 pixels.
+    its accuracy on CIFAR-10 (Table 6), so its clients must have them. width scales the channels.
     """
     return _cnn3("cnn3", shape, classes, width, norm=True)
 
@@ -44,11 +42,10 @@ def cnn3_plain(shape: tuple[int, int, int], classes: int, width: float = 1.0) ->
 def cnn3_narrow(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
     """Three unpadded 3x3 convolutions and two linear layers, FedHydra's heterogeneous client M3.
 
-    122,570 parameters at 32x32 colour and 10 classes. width scales every hidden layer. Raises ValueError for images of
-    under 18x18 pixels.
+    122,570 parameters at 32x32 colour and 10 classes. width scales every hidden layer.
     """
     first, second, hidden = round(32 * width), round(64 * width), round(64 * width)
-    rows, columns = _map_of_three("cnn3_narrow", shape)
+    rows, columns = _map_of_three(shape)
     stages = {
         "conv1": _convolution(shape[0], first, 3, norm=False),
         "conv2": _convolution(first, second, 3, norm=False),
@@ -62,11 +59,9 @@ def cnn3_narrow(shape: tuple[int, int, int], classes: int, width: float = 1.0) -
 def lenet(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
     """LeNet-5 (LeCun et al. 1998) with ReLU and average pooling, FedHydra's heterogeneous client M5.
 
-    62,006 parameters at 32x32 colour and 10 classes. width scales every hidden layer. Raises ValueError for images of
-    under 16x16 pixels.
+    62,006 parameters at 32x32 colour and 10 classes. width scales every hidden layer.
     """
     channels, height, wide = shape
-    _at_least(16, "lenet", height, wide)
     first, second, hidden1, hidden2 = (round(size * width) for size in (6, 16, 120, 84))
     # A 5x5 convolution takes 4 off a side, the pooling halves it: 32 -> 14 -> 5.
     rows, columns = (((side - 4) // 2 - 4) // 2 for side in (height, wide))
@@ -82,7 +77,7 @@ def lenet(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Netw
 
 def _cnn3(name: str, shape: tuple[int, int, int], classes: int, width: float, norm: bool) -> Network:
     hidden = round(128 * width)
-    rows, columns = _map_of_three(name, shape)
+    rows, columns = _map_of_three(shape)
     stages = {
         "conv1": _convolution(shape[0], hidden, 3, norm=norm),
         "conv2": _convolution(hidden, hidden, 3, norm=norm),
@@ -103,14 +98,7 @@ def _convolution(
     return nn.Sequential(*layers, nn.ReLU(inplace=True))
 
 
-def _map_of_three(name: str, shape: tuple[int, int, int]) -> tuple[int, int]:
+def _map_of_three(shape: tuple[int, int, int]) -> tuple[int, int]:
     """Rows and columns of the map after three unpadded 3x3 convolutions, the first two pooled: 32 -> 15 -> 6 -> 4."""
-    _, height, wide = shape
-    _at_least(18, name, height, wide)
-    rows, columns = (((side - 2) // 2 - 2) // 2 - 2 for side in (height, wide))
+    rows, columns = (((side - 2) // 2 - 2) // 2 - 2 for side in shape[1:])
     return rows, columns
-
-
-def _at_least(side: int, name: str, height: int, wide: int) -> None:
-    if min(height, wide) < side:
-        raise ValueError(f"{name} takes images of at least {side}x{side} pixels, not {height}x{wide}")

@@ -1,7 +1,7 @@
-"""Whether the calling thread evaluates networks for a stack of clients at once, under `torch.func.vmap`.
+"""Whether the calling thread evaluates networks for a stack of clients, under `torch.func.vmap`.
 
-Two operations must know: a convolution, which is faster as a product of matrices then, and a gradient, which only
-`torch.func.grad` takes under vmap, at a cost that a single client need not pay.
+Three operations depend on it: a convolution, which is then faster as a matrix product; BatchNorm, whose statistics vmap
+does not update in place; and a gradient, which under vmap needs the slower `torch.func.grad`.
 """
 
 import threading
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from paperlib.parts import part
+from paperlib.timing import part
 
 
 class _Mode(threading.local):
@@ -23,7 +23,7 @@ _mode = _Mode()
 
 @contextmanager
 def stacked() -> Iterator[None]:
-    """The calls inside see a stack of clients."""
+    """Calls inside this context evaluate a stack of clients."""
     _mode.stacked = True
     try:
         yield

@@ -13,7 +13,10 @@ VGG9 = ((32, 64), (128, 128), (256, 256))
 
 
 def vgg11(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
-    """129,176,036 parameters at 100 classes, for 32x32 images and larger. width scales every hidden layer."""
+    """129,176,036 parameters at 100 classes. width scales every hidden layer.
+
+    Starts as torchvision's, but for the classifier, which starts as torch does, as in GC-Fed's code.
+    """
     channels = shape[0]
     stages: dict[str, nn.Module] = {}
     for number, outputs in enumerate(_scaled(VGG11, width), start=1):
@@ -32,12 +35,10 @@ def vgg9(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Netwo
     """Six convolutions and three linear layers. 3,491,530 parameters at 32x32 colour and 10 classes.
 
     The cut after the convolutions is stage 3, features of 256x4x4 = 4096 at 32x32 pixels, before the dropout of fc1.
-    width scales every hidden layer. FedImpro's paper names no layers; these are those of the authors' code.
-    Raises ValueError for images of under 8x8 pixels, of which three max-pools leave nothing.
+    width scales every hidden layer. FedImpro's paper names no layers; these are those of the authors' code, and start
+    as in it.
     """
     channels, height, wide = shape
-    if min(height, wide) < 8:
-        raise ValueError(f"vgg9 takes images of at least 8x8 pixels, not {height}x{wide}")
     stages: dict[str, nn.Module] = {}
     for number, outputs in enumerate(_scaled(VGG9, width), start=1):
         layers = _stage(channels, outputs, MaxPool())

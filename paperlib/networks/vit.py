@@ -95,7 +95,8 @@ def _norm(width: int) -> nn.LayerNorm:
 def _initialise(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
     """Linear weights, class token and positions truncated normal with spread 0.02; biases zero, norms the identity.
 
-    The patch convolution starts as torch starts it, at spread 0.083 for its fan-in of 48.
+    There is no public code that says so: the linear layers start as the original ones do. The patch convolution starts
+    as torch starts it, at spread 0.083 for its fan-in of 48.
     """
     if isinstance(module, nn.Conv2d):
         torch_default(name, tensor, module, generator)

@@ -1,10 +1,11 @@
-"""One-shot methods: each client trains once, and a server without data makes one model of what they send."""
+"""One-shot methods: each client trains once, and a server without data makes one model from the uploads."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from paperlib.checks import shown
-from paperlib.ingredients.options import check_kinds
+from paperlib.checks import meant, quote
+from paperlib.experiment import Experiment
+from paperlib.federated.options import of_declared_kinds
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.co_boosting import CoBoosting
 from paperlib.oneshot.dense import DENSE
@@ -20,12 +21,18 @@ REGISTRY: dict[str, type[OneShot]] = {
     "fedhydra": FedHydra,
 }
 
-__all__ = ["REGISTRY", "OneShot", "build"]
+__all__ = ["REGISTRY", "OneShot", "build", "is_one_shot"]
 
 
 def build(name: str, options: Mapping[str, Any] | None = None) -> OneShot:
     """The one-shot method ``name`` with its options; raises ValueError for a name or an option that does not exist."""
     if not isinstance(name, str) or name not in REGISTRY:
-        raise ValueError(f"unknown one-shot method {shown(name)}; the methods are {', '.join(REGISTRY)}")
-    check_kinds(name, REGISTRY[name], options or {})
-    return REGISTRY[name](**(options or {}))
+        raise ValueError(
+            f"unknown one-shot method {quote(name)}; the methods are {', '.join(REGISTRY)}{meant(name, REGISTRY)}"
+        )
+    return REGISTRY[name](**of_declared_kinds(name, REGISTRY[name], options or {}))
+
+
+def is_one_shot(experiment: Experiment) -> bool:
+    """Whether the method is one-shot: clients train and upload once per round, then the server trains."""
+    return experiment.method in REGISTRY

@@ -1,8 +1,10 @@
-"""The clients' training before their one upload, kept in the store so that all one-shot methods share it."""
+"""The clients' training before their upload. The trained models are stored, so that all one-shot methods share them."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
 
 from safetensors.torch import load
 from torch import Tensor
@@ -14,24 +16,31 @@ from paperlib.experiment import Experiment
 from paperlib.federated.context import Context
 from paperlib.federated.engines import Engine
 from paperlib.federated.local import Job, Trained, train_client
-from paperlib.federated.streams import torch_rng
 from paperlib.files import write_tensors
 from paperlib.methods import FedAvg
 from paperlib.oneshot.ensemble import Model
+from paperlib.random_streams import torch_rng
 
-if TYPE_CHECKING:
-    from paperlib.store import Store
+
+class ModelFolders(Protocol):
+    """Stores the clients' trained models between runs: a store of runs."""
+
+    path: Path
+
+    def shared(self, name: str) -> AbstractContextManager[Path]: ...
+    def has(self, name: str) -> bool: ...
+    def drop(self, name: str) -> None: ...
 
 
 class Clients:
     """All clients of a one-shot run, their architectures, and how they are trained.
 
-    kept: the store in which trained models are kept; None keeps none. Those of communication round 1 have a folder of
-    their own there, which every run with the same clients reads; those of later rounds depend on the server, and are
-    kept for the run that goes on with them after an interruption.
+    kept: the store of the trained models; None stores none. Models of communication round 1 have their own folder,
+    which every run with the same clients reads. Models of later rounds depend on the server and are only kept for
+    resuming the run.
     """
 
-    def __init__(self, experiment: Experiment, data: Dataset, parts: Partition, kept: "Store | None" = None):
+    def __init__(self, experiment: Experiment, data: Dataset, parts: Partition, kept: ModelFolders | None = None):
         self.experiment, self.kept = training(experiment), kept
         own = experiment.client_models
         self.heterogeneous = bool(own)
@@ -50,34 +59,36 @@ class Clients:
         return self.methods[0].weights(list(range(len(self.methods))))
 
     def models(self, round: int, theta: Tensor, buffers: Tensor, engine: Engine, pool: Executor) -> list[Model]:
-        """Every client's model in communication round ``round`` (from 1), read where it has been trained already.
+        """Every client's model in communication round ``round`` (from 1), trained now or read from the store.
 
-        theta [P], buffers [Q]: the server's model, from which they start after round 1. Then they have random starts:
-        a common one, or one of their own where their networks differ.
+        theta [P], buffers [Q]: the server's model, where clients start after round 1. In round 1 they start from random
+        parameters: common ones, or different ones if their networks differ.
         """
         if self.kept is None:
             results = self._trained(round, theta, buffers, (), engine, pool)
             return [self._model(k, trained.theta, trained.buffers) for k, trained in results]
         with self.kept.shared(self.folder(round)) as folder:  # one process trains them, the others wait
             files = [folder / f"{k}.safetensors" for k in range(len(self.methods))]
-            there = [k for k, file in enumerate(files) if file.exists()]
-            for k, trained in self._trained(round, theta, buffers, there, engine, pool):
+            trained_before = [k for k, file in enumerate(files) if file.exists()]
+            for k, trained in self._trained(round, theta, buffers, trained_before, engine, pool):
                 write_tensors(files[k], {"theta": trained.theta, "buffers": trained.buffers})
-        found = [load(file.read_bytes()) for file in files]
-        return [self._model(k, t["theta"].to(theta.device), t["buffers"].to(theta.device)) for k, t in enumerate(found)]
+        stored = [load(file.read_bytes()) for file in files]
+        return [
+            self._model(k, t["theta"].to(theta.device), t["buffers"].to(theta.device)) for k, t in enumerate(stored)
+        ]
 
     def folder(self, round: int) -> str:
         """Where in the store the models of a communication round are kept."""
         return f"clients/{self.shared if round == 1 else f'{self.later}-{round}'}"
 
     def check(self, round: int, begun: bool) -> None:
-        """Raise ValueError where the server has begun a later round, but the models it began with are gone."""
+        """Raise ValueError if the server has begun a later round whose stored models are missing."""
         if begun and round > 1 and self.kept is not None and not self.kept.has(self.folder(round)):
             folder = self.kept.path / self.folder(round)
             raise ValueError(f"{folder} is missing, without which the run cannot go on: run it anew")
 
     def forget(self, round: int) -> None:
-        """Delete what is kept of a communication round after the first."""
+        """Delete the stored models of a communication round after the first."""
         if self.kept is not None and round > 1:
             self.kept.drop(self.folder(round))
 
@@ -90,9 +101,9 @@ class Clients:
         return net.initial(generator).to(theta), net.initial_buffers().to(theta)
 
     def _trained(
-        self, round: int, theta: Tensor, buffers: Tensor, there: Sequence[int], engine: Engine, pool: Executor
+        self, round: int, theta: Tensor, buffers: Tensor, trained_before: Sequence[int], engine: Engine, pool: Executor
     ) -> Iterator[tuple[int, Trained]]:
-        missing = [k for k in range(len(self.methods)) if k not in there]
+        missing = [k for k in range(len(self.methods)) if k not in trained_before]
         jobs = {
             k: Job(self.methods[k].context, self.methods[k], round, k, *self.start(k, round, theta, buffers), {}, {})
             for k in missing
@@ -106,14 +117,14 @@ class Clients:
 
 
 class _Cohort:
-    """What an engine asks of a round before the clients train."""
+    """The part of a round that an engine needs to train clients."""
 
     def __init__(self, method: FedAvg, cohort: list[int], jobs: dict[int, Job]):
         self.method, self.cohort, self.start = method, cohort, jobs.__getitem__
 
 
 def training(experiment: Experiment) -> Experiment:
-    """The one-round FedAvg run with these clients; what the server does and evaluates is not part of it."""
+    """The one-round FedAvg experiment that describes the clients' training, without server and evaluation."""
     return experiment.replace(
         method="fedavg", method_options={}, client_models=(), rounds=1, eval_every=1, test_size=None
     )

@@ -3,21 +3,18 @@
 Dai et al. 2024, "Enhancing one-shot federated learning through data and ensemble co-boosting".
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.data.batches import per_channel
-from paperlib.ingredients.losses import softened_kl
-from paperlib.ingredients.options import option
-from paperlib.methods.base import State
+from paperlib.federated.method import State
+from paperlib.federated.options import option
+from paperlib.federated.progress import Progress
+from paperlib.methods.math.losses import softened_kl
 from paperlib.oneshot.distillation import Distillation
 from paperlib.oneshot.ensemble import Ensemble
-
-if TYPE_CHECKING:
-    from paperlib.federated.simulator import Progress
+from paperlib.random_streams import draw
 
 
 class CoBoosting(Distillation):
@@ -26,7 +23,8 @@ class CoBoosting(Distillation):
     mu: step of w, times 0.99 per epoch; 0 leaves the average. epsilon: by how much every pixel value, in [0, 1], of
     what the student learns from is moved; 0 leaves the images. hardness: an image counts for the generator by (1 -
     teacher's probability of its label) to this power; 0 counts all alike.
-    The values are those of the authors' script, which has no BatchNorm loss.
+    The values are those of the authors' script, which has no BatchNorm loss. It moves images that are scaled to
+    [-1, 1] by 8/255, half as far in units of a pixel; and it draws the student from the seed of the clients.
     """
 
     generator: str = "dense"
@@ -39,21 +37,24 @@ class CoBoosting(Distillation):
     keep: str = "lowest"
     reset_generator: bool = True
     train_latent: bool = True
+    student_init: str = "common"
     mu: float = option(0.01, at_least=0)
-    epsilon: float = option(8 / 255, at_least=0)
+    epsilon: float = option(4 / 255, at_least=0)
     hardness: float = option(1.0, at_least=0)
 
-    def start(self, ensemble: Ensemble, progress: "Progress", round: int) -> None:
+    def start(self, ensemble: Ensemble, progress: Progress, round: int) -> None:
         super().start(ensemble, progress, round)
         progress.server["w"] = progress.theta.new_full((len(ensemble),), 1 / len(ensemble))
 
-    def epoch(self, ensemble: Ensemble, progress: "Progress", round: int, t: int) -> dict[str, float]:
+    def generate(self, ensemble: Ensemble, progress: Progress, round: int, t: int) -> tuple[list[State], float]:
+        """Also updates the weights of the epoch on the pool, before the new batch is added to it."""
+        batches = super().generate(ensemble, progress, round, t)
         if self.mu:
             step = self.mu * 0.99 ** (t - 1)
             for batch in progress.clients.values():
                 logits, y = batch["logits"].transpose(0, 1), batch["labels"]
                 progress.server["w"] = reweighted(progress.server["w"], logits, y, step)
-        return super().epoch(ensemble, progress, round, t)
+        return batches
 
     def aggregate(self, logits: Tensor, y: Tensor, server: State) -> Tensor:
         return weighted(logits, server["w"])
@@ -66,21 +67,24 @@ class CoBoosting(Distillation):
         return 9 * softened_kl(P, S, 3.0)
 
     def remember(self, logits: Tensor, y: Tensor, server: State) -> State:
-        """The logits themselves, since the weights will change: [B, m, C]."""
+        """The clients' logits [B, m, C], because the weights will change."""
         return {"logits": logits.transpose(0, 1).contiguous()}
+
+    def recalled(self, samples: State, server: State) -> Tensor:
+        return self.aggregate(samples["logits"].transpose(0, 1), samples["labels"], server)
 
     def lesson(
         self, ensemble: Ensemble, server: State, x: Tensor, samples: State, stream: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Every image is moved to where a random mixture of the teacher's probabilities, at T = 4, rises the most."""
+        """Perturbs every image in the direction that raises a random mixture of the teacher's outputs, at T = 4."""
         if self.epsilon:
             x = x.requires_grad_()
             P = self.aggregate(ensemble.logits(x), samples["labels"], server)
-            r = torch.rand(P.shape, generator=stream, device=P.device).to(P) * 2 - 1
+            r = draw(lambda: torch.rand(P.shape, generator=stream), P.device).to(P) * 2 - 1
             slope = torch.autograd.grad((r * (P / 4).softmax(1)).sum(), x)[0]
             x = x.detach() + self.epsilon * slope.sign() / per_channel(self.context.data.std, x.device)
         elif not self.augment:
-            return x, self.aggregate(samples["logits"].transpose(0, 1), samples["labels"], server)
+            return x, self.recalled(samples, server)
         with torch.no_grad():
             return x, self.aggregate(ensemble.logits(x), samples["labels"], server)
 
@@ -91,7 +95,7 @@ def weighted(logits: Tensor, w: Tensor) -> Tensor:
 
 
 def reweighted(w: Tensor, logits: Tensor, y: Tensor, step: float) -> Tensor:
-    """The weights [m] after a step in the direction of the sign that lowers CE(ensemble, y), within [0, 1]."""
+    """The weights [m] after a sign-gradient step that lowers CE(ensemble, y), clipped to [0, 1]."""
     w = w.clone().requires_grad_()
     g = torch.autograd.grad(cross_entropy(weighted(logits, w), y), w)[0]
     return (w.detach() - step * g.sign()).clamp(0, 1)

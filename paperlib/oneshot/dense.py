@@ -23,7 +23,11 @@ class DENSE(Distillation):
     train_latent: bool = True
 
     def disagreement(self, P: Tensor, S: Tensor) -> Tensor:
-        """KL(P || S) of the images that teacher and student classify differently, over the size of the batch."""
-        differ = P.argmax(1) != S.argmax(1)
-        kl = kl_div(log_softmax(S, 1), log_softmax(P, 1), log_target=True, reduction="none").sum(1)
-        return (kl * differ).mean()
+        return masked_kl(P, S)
+
+
+def masked_kl(P: Tensor, S: Tensor) -> Tensor:
+    """KL(P || S) of the images whose logits P and S [B, C] differ in the class, over the size of the batch; scalar."""
+    differ = P.argmax(1) != S.argmax(1)
+    kl = kl_div(log_softmax(S, 1), log_softmax(P, 1), log_target=True, reduction="none").sum(1)
+    return (kl * differ).mean()

@@ -1,13 +1,12 @@
-"""The alternation that DENSE, Co-Boosting, FedHydra and data-free FedDF share.
+"""Data-free distillation, shared by DENSE, Co-Boosting, FedHydra and FedDF.
 
-In each epoch a generator learns to make images that the clients are sure of, and then the server's model, the student,
-learns from the clients, together the teacher, what they say of the images made so far.
+In each epoch a generator learns to make images that the clients classify with confidence. Then the server's model, the
+student, learns the clients' predictions, the teacher, on all images so far.
 """
 
 import math
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -25,22 +24,20 @@ from paperlib.data.batches import (
     standardise,
 )
 from paperlib.federated.context import Context
-from paperlib.federated.streams import rng, torch_rng
-from paperlib.ingredients.losses import softened_kl
-from paperlib.ingredients.options import option
-from paperlib.ingredients.vectors import clip_norm
-from paperlib.methods.base import State
+from paperlib.federated.local import clip_norm
+from paperlib.federated.method import State
+from paperlib.federated.options import MANY, option
+from paperlib.federated.progress import Progress
+from paperlib.methods.math.losses import softened_kl
 from paperlib.networks.stacking import gradient
 from paperlib.oneshot.aggregation import averaged
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.ensemble import Ensemble
 from paperlib.oneshot.generator import KINDS, generator
 from paperlib.oneshot.stratification import BETAS
+from paperlib.random_streams import draw, rng, torch_rng
 
-if TYPE_CHECKING:
-    from paperlib.federated.simulator import Progress
-
-SHOWN = 20  # synthetic images that a finished run keeps, first one of every class in the batch, then a second
+SHOWN = 20  # synthetic images that a finished run keeps: one of every class in the batch, then a second
 
 
 class Distillation(OneShot):
@@ -52,21 +49,25 @@ class Distillation(OneShot):
     distill_epochs: T_g. generator_steps: T_G, per epoch. batch: images that the generator makes, and the student's
     batch. latent: length of z. generator, generator_width: see `generator`. lr_g: Adam's, for the generator.
     lr, momentum, weight_decay: SGD's, for the student. cosine: lr falls to zero over the epochs, along half a cosine.
-    clip: largest norm of a gradient, of the generator and of the student.
-    train_on: what the student sees in an epoch: once all of the "pool", to which each epoch adds one batch; the batches
-        of all generator steps, each once ("intermediates"); or the epoch's last batch alone ("literal": FedHydra,
-        Algorithm 1). Images are kept in 8 bits.
-    keep: which of an epoch's batches goes into the pool, the "last" or the one of the "lowest" loss.
-    reset_generator: the generator starts anew every epoch. train_latent: z learns with it.
-    augment: random crop and flip of what clients and student see.
-    student_init: the common random start, later the model of the round before ("given"), or the clients' average where
-        they all have the student's architecture ("average").
+    clip: largest norm of a gradient, of the generator's parameters and of the student's.
+    train_on: the student's images in an epoch: the whole "pool", to which each epoch adds one batch; the batches of all
+        generator steps ("intermediates"); or the epoch's last batch ("literal": FedHydra, Algorithm 1). Each image is
+        seen once and stored in 8 bits.
+    keep: which of an epoch's batches goes into the pool, the "last" or the one with the "lowest" loss.
+    reset_generator: a new generator every epoch. train_latent: z is trained, too.
+    augment: random crop and flip of the images for clients and student.
+    student_init: a new network ("fresh"), the clients' initial network ("common"), or the clients' average ("average");
+        if they do not have the student's architecture, "average" means a new network. In later rounds the first two
+        continue from the model of the previous round.
+
+    Recorded per epoch, in percent of the student's images: teacher_as_asked, where the teacher predicts the requested
+    label; agreement, where student and teacher predict the same class during training.
     """
 
     distill_epochs: int = option(200, at_least=1)
     generator_steps: int = option(30, at_least=1)
-    batch: int = option(256, at_least=1)
-    latent: int = option(256, at_least=1)
+    batch: int = option(256, at_least=1, at_most=MANY)
+    latent: int = option(256, at_least=1, at_most=MANY)
     generator: str = option("deconv", choices=KINDS)
     generator_width: float = option(1.0, above=0)
     lambda_1: float = option(1.0, at_least=0)
@@ -83,7 +84,7 @@ class Distillation(OneShot):
     reset_generator: bool = False
     train_latent: bool = False
     augment: bool = False
-    student_init: str = option("given", choices=("given", "average"))
+    student_init: str = option("fresh", choices=("fresh", "common", "average"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,47 +106,53 @@ class Distillation(OneShot):
     # -- what the methods change
 
     def aggregate(self, logits: Tensor, y: Tensor, server: State) -> Tensor:
-        """P, the teacher's logits [B, C] from those of the clients, [m, B, C]; y: int64 [B], the classes asked for."""
+        """P, the teacher's logits [B, C] from the clients' [m, B, C]; y: int64 [B], requested labels."""
         return averaged(logits)
 
     def label_loss(self, P: Tensor, y: Tensor) -> Tensor:
-        """How little the teacher takes the images for what was asked for; scalar in nats."""
+        """Cross-entropy of the teacher against the requested labels; scalar in nats."""
         return cross_entropy(P, y)
 
     def disagreement(self, P: Tensor, S: Tensor) -> Tensor:
-        """How far the student's logits S [B, C] are from the teacher's P [B, C], which the generator seeks; scalar."""
+        """Divergence of the student from the teacher, raised by the generator; logits S, P [B, C]; scalar."""
         return softened_kl(P, S, 1.0)
 
     def student_loss(self, P: Tensor, S: Tensor) -> Tensor:
-        """What the student minimises; scalar in nats."""
+        """The student's loss; scalar in nats."""
         return self.temperature**2 * softened_kl(P, S, self.temperature)
 
     def remember(self, logits: Tensor, y: Tensor, server: State) -> State:
-        """What is kept with a batch of the pool of the clients' logits [m, B, C]; samples along the first axis."""
+        """What to store of the clients' logits [m, B, C] with a batch of the pool; samples along the first axis."""
         return {"teacher": self.aggregate(logits, y, server)}
+
+    def recalled(self, samples: State, server: State) -> Tensor:
+        """The teacher's logits [B, C] from the tensors stored by `remember`."""
+        return samples["teacher"]
 
     def lesson(
         self, ensemble: Ensemble, server: State, x: Tensor, samples: State, stream: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """What the student sees, [B, channels, height, width], and the teacher's logits [B, C] of it; no gradient.
+        """The student's images [B, channels, height, width] and the teacher's logits [B, C] on them; no gradient.
 
-        x: the images, normalised. samples: what is kept of them; the clients do not change, so that what they said of
-        an image when it was made holds, unless it has been augmented.
+        x: the images, normalised. samples: the tensors stored with them. The clients do not change, so their stored
+        logits stay valid unless the image is augmented.
         """
         if not self.augment:
-            return x, samples["teacher"]
+            return x, self.recalled(samples, server)
         with torch.no_grad():
             return x, self.aggregate(ensemble.logits(x), samples["labels"], server)
 
     # -- a round
 
-    def start(self, ensemble: Ensemble, progress: "Progress", round: int) -> None:
+    def start(self, ensemble: Ensemble, progress: Progress, round: int) -> None:
         strangers = ensemble.without_batch_norm
         if self.lambda_1 and strangers:
             who = ", ".join(map(str, strangers))
             warnings.warn(f"clients without BatchNorm add nothing to the loss of lambda_1: {who}", stacklevel=2)
         if self.student_init == "average" and ensemble.has_architecture(self.net):
             progress.theta, progress.buffers = ensemble.average()
+        elif self.student_init == "fresh" and round == 1:
+            progress.theta = self.net.initial(torch_rng(self.seed, "student")).to(progress.theta)
         for t in list(progress.clients):
             del progress.clients[t]
         progress.server = {"momentum": torch.zeros_like(progress.theta)}
@@ -156,24 +163,24 @@ class Distillation(OneShot):
         """Initial parameters of a generator."""
         return self.G.initial(torch_rng(self.seed, purpose, round, t)).to(like)
 
-    def epoch(self, ensemble: Ensemble, progress: "Progress", round: int, t: int) -> dict[str, float]:
+    def epoch(self, ensemble: Ensemble, progress: Progress, round: int, t: int) -> dict[str, float]:
         batches, generator_loss = self.generate(ensemble, progress, round, t)
         if self.train_on != "pool":
             progress.clients.pop(t - 1, None)
         progress.clients[t] = batches[-1]
         if self.train_on == "pool":
             batches = [_merged(list(progress.clients.values()))]
-        student_loss = self.distil(ensemble, progress, batches, round, t)
-        if not math.isfinite(generator_loss):  # the images are bytes, and would hide it
+        record = self.distil(ensemble, progress, batches, round, t)
+        if not math.isfinite(generator_loss):  # the images are bytes, where it would not show
             progress.theta = torch.full_like(progress.theta, math.nan)
-        return {"generator_loss": generator_loss, "student_loss": student_loss}
+        return {"generator_loss": generator_loss, **record}
 
-    def images(self, progress: "Progress") -> Tensor:
+    def images(self, progress: Progress) -> Tensor:
         if not len(progress.clients):
             return super().images(progress)
         return progress.clients[max(progress.clients)]["images"].float() / 255
 
-    def kept(self, progress: "Progress") -> dict[str, Tensor]:
+    def kept(self, progress: Progress) -> dict[str, Tensor]:
         """Of the last epoch's batch: synthetic images, uint8 [n, channels, height, width], and labels, int64 [n]."""
         if not len(progress.clients):
             return super().kept(progress)
@@ -186,10 +193,10 @@ class Distillation(OneShot):
 
     # -- generator
 
-    def generate(self, ensemble: Ensemble, progress: "Progress", round: int, t: int) -> tuple[list[State], float]:
-        """Train the generator on one batch of latent vectors; the samples made on the way, and the last one's loss.
+    def generate(self, ensemble: Ensemble, progress: Progress, round: int, t: int) -> tuple[list[State], float]:
+        """Train the generator on one batch of latent vectors; returns batches of samples and the loss of the last one.
 
-        Of the samples only those that ``train_on`` and ``keep`` are about: uint8 images, int64 labels.
+        ``train_on`` and ``keep`` choose the batches: uint8 images, int64 labels.
         """
         theta = progress.server.get("generator")
         if theta is None:
@@ -201,29 +208,29 @@ class Distillation(OneShot):
         learning = [theta, z.requires_grad_()] if self.train_latent else [theta]
         adam = Adam(learning, self.lr_g, BETAS, fused=True)
         one = self.train_on != "intermediates" and self.keep == "last"
-        made: list[Tensor] = []
+        batches: list[Tensor] = []
         losses: list[Tensor] = []
         for step in range(self.generator_steps):
             images = self.G(theta, z, train=True)
             if not one or step == self.generator_steps - 1:
-                made.append((images.detach() * 255).round().to(torch.uint8))
-            x = standardise(self.augmented(images, stream), self.context.data)
+                batches.append((images.detach() * 255).round().to(torch.uint8))
+            x = standardise(self.view(images, stream), self.context.data)
             loss = self.generator_loss(ensemble, progress, x, y)
             for leaf, g in zip(learning, torch.autograd.grad(loss, learning), strict=True):
                 leaf.grad = g
             if self.clip is not None:
-                torch.nn.utils.clip_grad_norm_(learning, self.clip)
+                torch.nn.utils.clip_grad_norm_([theta], self.clip)
             adam.step()
             losses.append(loss.detach())
         if not self.reset_generator:
             progress.server["generator"] = theta.detach()
         if self.keep == "lowest":
             best = int(torch.stack(losses).argmin())
-            made, losses = [made[best]], [losses[best]]
-        return [self.sampled(ensemble, progress.server, images, y) for images in made], float(losses[-1])
+            batches, losses = [batches[best]], [losses[best]]
+        return [self.sampled(ensemble, progress.server, images, y) for images in batches], float(losses[-1])
 
-    def generator_loss(self, ensemble: Ensemble, progress: "Progress", x: Tensor, y: Tensor) -> Tensor:
-        """What the generator minimises, of its normalised images x and the classes y [B] asked for; scalar."""
+    def generator_loss(self, ensemble: Ensemble, progress: Progress, x: Tensor, y: Tensor) -> Tensor:
+        """The generator's loss on its normalised images x with requested labels y [B]; scalar."""
         if self.lambda_1:
             logits, distance = ensemble.logits_and_distance(x)
         else:
@@ -235,32 +242,32 @@ class Distillation(OneShot):
             loss = loss - self.lambda_2 * self.disagreement(P, S)
         return loss
 
-    def augmented(self, images: Tensor, stream: torch.Generator) -> Tensor:
-        """Images [B, channels, height, width] as the networks see them."""
-        if not self.augment:
-            return images
-        margin = crop_margin(images.shape[-1])
-        shifts = torch.randint(2 * margin + 1, (2, len(images)), generator=stream).to(images.device)
-        flips = torch.randint(2, (len(images),), generator=stream).bool().to(images.device)
-        return crop_and_flip(images, shifts, flips, margin)
+    def view(self, images: Tensor, stream: torch.Generator) -> Tensor:
+        """Images [B, channels, height, width] as the networks see them in the generator's training."""
+        return random_crop_and_flip(images, stream) if self.augment else images
 
     def sampled(self, ensemble: Ensemble, server: State, images: Tensor, y: Tensor) -> State:
-        """What is kept of a batch: uint8 images, the labels y [B] asked for, and what the clients say of them."""
+        """The stored tensors of a batch: uint8 images, requested labels y [B], and those of `remember`."""
         x = normalise(images, self.context.data).to(ensemble.models[0].theta.dtype)
         with torch.no_grad():
             return {"images": images, "labels": y, **self.remember(ensemble.logits(x), y, server)}
 
     # -- student
 
-    def distil(self, ensemble: Ensemble, progress: "Progress", batches: list[State], round: int, t: int) -> float:
-        """One pass of the student over samples in random order; its mean loss."""
+    def distil(
+        self, ensemble: Ensemble, progress: Progress, batches: list[State], round: int, t: int
+    ) -> dict[str, float]:
+        """One pass of the student over samples in random order; returns the recorded quantities."""
         theta, buffers = progress.theta.clone(), progress.buffers.clone()
         momentum = progress.server["momentum"].clone()
         lr = self.lr * (0.5 * (1 + math.cos(math.pi * (t - 1) / self.epochs)) if self.cosine else 1.0)
         order = rng(self.seed, "distillation order", round, t)
-        stream = torch_rng(self.seed, "distillation", round, t, theta.device)
+        stream = torch_rng(self.seed, "distillation", round, t)
         losses: list[Tensor] = []
+        agreeing: list[Tensor] = []
+        asked: list[Tensor] = []
         for batch in batches:
+            asked.append(self.recalled(batch, progress.server).argmax(1) == batch["labels"])
             pool = replace(self.context.data, train_images=batch["images"], train_labels=batch["labels"])
             everything = torch.arange(len(batch["labels"]), device=theta.device)
             for draws in split(draw_epoch(pool, everything, self.augmentation, order), self.batch):
@@ -269,8 +276,10 @@ class Distillation(OneShot):
                 x, P = self.lesson(ensemble, progress.server, x, samples, stream)
 
                 def loss(theta: Tensor, x: Tensor = x, P: Tensor = P) -> Tensor:
-                    value = self.student_loss(P, self.net(theta, x, buffers=buffers, train=True, generator=stream))
+                    S = self.net(theta, x, buffers=buffers, train=True, generator=stream)
+                    value = self.student_loss(P, S)
                     losses.append(value.detach())
+                    agreeing.append(S.argmax(1) == P.argmax(1))
                     return value
 
                 g = gradient(loss, theta)
@@ -280,7 +289,24 @@ class Distillation(OneShot):
                 theta.add_(momentum, alpha=-lr)
         progress.theta, progress.buffers = theta, buffers
         progress.server["momentum"] = momentum
-        return float(torch.stack(losses).mean())
+        return {
+            "student_loss": float(torch.stack(losses).mean()),
+            "agreement": _percent(agreeing),
+            "teacher_as_asked": _percent(asked),
+        }
+
+
+def random_crop_and_flip(images: Tensor, stream: torch.Generator) -> Tensor:
+    """Each of the images [B, channels, height, width] cropped out of itself, padded with black, and half mirrored."""
+    margin = crop_margin(images.shape[-1])
+    n, device = len(images), images.device
+    shifts = draw(lambda: torch.randint(2 * margin + 1, (2, n), generator=stream), device)
+    flips = draw(lambda: torch.randint(2, (n,), generator=stream), device).bool()
+    return crop_and_flip(images, shifts, flips, margin)
+
+
+def _percent(hits: list[Tensor]) -> float:
+    return 100 * float(torch.cat(hits).double().mean())
 
 
 def _merged(batches: list[State]) -> State:

@@ -1,4 +1,4 @@
-"""The clients' trained models, as the server sees them: frozen, in evaluation mode, differentiable in the images."""
+"""The clients' trained models on the server: frozen, in evaluation mode, differentiable in the images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Ensemble:
         return torch.stack([model(x) for model in self.models])
 
     def logits_and_distance(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """`logits` [m, B, C], and how far the batch's statistics are from those of the BatchNorm layers; scalar.
+        """`logits` [m, B, C], and the distance of the batch's statistics from those of the BatchNorm layers; scalar.
 
         The distance is 1/m sum_k sum_l ||mean(A_kl) - running mean_kl|| + ||var(A_kl) - running var_kl|| with A_kl the
         input of layer l of client k, mean and biased variance over batch and positions. A client without such a layer
@@ -64,11 +64,11 @@ class Ensemble:
         return torch.stack(logits), distance / len(self)
 
     def has_architecture(self, net: Network) -> bool:
-        """Whether all clients' models are of this architecture."""
+        """Whether all clients have this architecture."""
         return all((model.net.name, model.net.tensors) == (net.name, net.tensors) for model in self.models)
 
     def average(self) -> tuple[Tensor, Tensor]:
-        """The clients' parameters [P] and BatchNorm statistics [Q], averaged by their shares; of one architecture."""
+        """The clients' parameters [P] and BatchNorm statistics [Q], averaged by their shares; one architecture only."""
         theta, buffers = (torch.zeros_like(vector) for vector in (self.models[0].theta, self.models[0].buffers))
         for share, model in zip(self.shares, self.models, strict=True):
             theta.add_(model.theta, alpha=share)

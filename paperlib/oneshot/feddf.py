@@ -13,7 +13,8 @@ from paperlib.oneshot.dense import DENSE
 class FedDF(DENSE):
     """DENSE with a student that starts at the clients' average, that the generator does not see, and at T = 1.
 
-    No validation set is there to stop early on, and the optimizer is that of the other methods.
+    There is no validation set for early stopping, and the optimizer is that of the other methods: the first epochs are
+    often the best, and later ones lose most of the average's accuracy. ``student_init`` "fresh" skips the average.
     """
 
     lambda_2: float = 0.0

@@ -3,45 +3,61 @@
 "A unified solution to diverse heterogeneities in one-shot federated learning", Algorithms 1 to 3.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from paperlib.federated.streams import torch_rng
-from paperlib.ingredients.options import option
-from paperlib.methods.base import State
+from paperlib.federated.method import State
+from paperlib.federated.options import option
+from paperlib.federated.progress import Progress
 from paperlib.oneshot.aggregation import self_consistent_accuracy, stratified, stratified_accuracy_using_labels
-from paperlib.oneshot.distillation import Distillation
+from paperlib.oneshot.dense import masked_kl
+from paperlib.oneshot.distillation import Distillation, random_crop_and_flip
 from paperlib.oneshot.ensemble import Ensemble
 from paperlib.oneshot.stratification import normalised, scores, traces
+from paperlib.random_streams import torch_rng
 
-if TYPE_CHECKING:
-    from paperlib.federated.simulator import Progress
+RESULTS = ("traces", "U", "U_r", "U_c")  # entries of the server's state from the stratification
 
-FOUND = ("traces", "U", "U_r", "U_c")  # of the server's state, by the stratification
+# Differences of the authors' public code, which does not run, from the paper's text.
+AUTHORS = {
+    "generator": "dense", "reset_generator": True, "train_latent": True, "keep": "lowest", "augment": True,
+    "common_draws": False, "within": "none", "masked": True, "reduction": "mean",
+}  # fmt: skip
 
 
 class FedHydra(Distillation):
     """The generator carries over from epoch to epoch; the student also learns the teacher's classes, H[P].
 
     teacher: stratified aggregation ("sa"), or the averaging ensemble ("ae"), without model stratification.
-    beta: weight of the hard labels in the student's loss; the paper names no value. common_draws: all generators of
-    the stratification start alike and from the same latent vectors, so that only the clients tell their scores apart.
+    within: what weights the classes within a client (Eq. 8): U_c as printed ("U_c"), 1/c for all ("uniform"), or
+        nothing ("none"); the last two aggregate by U_r alone, the first of them at the scale of the printed logits.
+    beta: weight of the hard labels in the student's loss; the paper names no value. reduction: the KL beside it is the
+        mean over the images ("batchmean"), or over images and classes ("mean", which is 1/c of it).
+    masked: the generator seeks disagreement where teacher and student differ in the class alone, as DENSE's does.
+    common_draws: all generators of the stratification start alike and from the same latent vectors, so that only the
+        clients tell their scores apart. augment: random crop and flip in the stratification and for the student, but
+        not of what the generator learns from.
     """
 
     beta: float = option(1.0, at_least=0)
     teacher: str = option("sa", choices=("sa", "ae"))
+    within: str = option("U_c", choices=("U_c", "uniform", "none"))
+    reduction: str = option("batchmean", choices=("batchmean", "mean"))
+    masked: bool = False
     common_draws: bool = True
 
-    def start(self, ensemble: Ensemble, progress: "Progress", round: int) -> None:
+    def start(self, ensemble: Ensemble, progress: Progress, round: int) -> None:
         super().start(ensemble, progress, round)
         if self.teacher == "sa":
             progress.server |= self.stratification(ensemble, progress.theta, round)
 
     def stratification(self, ensemble: Ensemble, like: Tensor, round: int) -> State:
-        """traces [m, C, T_G], U [C, m] and its two normalisations, all float64."""
+        """traces [m, C, T_G], U [C, m] and the weights U_r and U_c that the teacher applies, [C, m]; all float64."""
+        crops = torch_rng(self.seed, "stratification crops", round)
+        view = (lambda images: random_crop_and_flip(images, crops)) if self.augment else None
 
         def start(client: int, label: int) -> tuple[Tensor, Tensor]:
             pair = 0 if self.common_draws else 1 + client * ensemble.classes + label
@@ -49,34 +65,43 @@ class FedHydra(Distillation):
             z = torch.randn(self.batch, self.latent, generator=stream).to(like)
             return self.fresh_generator(like, "stratification generator", round, pair), z
 
-        found = traces(ensemble, self.G, start, self.generator_steps, self.context.data, self.lr_g)
-        U = scores(found)
+        losses = traces(ensemble, self.G, start, self.generator_steps, self.context.data, self.lr_g, view)
+        U = scores(losses)
         U_r, U_c = normalised(U)
-        return dict(zip(FOUND, (found, U.contiguous(), U_r.contiguous(), U_c.contiguous()), strict=True))
+        if self.within != "U_c":
+            U_c = torch.full_like(U_c, 1 / ensemble.classes if self.within == "uniform" else 1.0)
+        return dict(zip(RESULTS, (losses, U.contiguous(), U_r.contiguous(), U_c.contiguous()), strict=True))
 
     def aggregate(self, logits: Tensor, y: Tensor, server: State) -> Tensor:
         if self.teacher == "ae":
             return super().aggregate(logits, y, server)
         return stratified(logits, y, server["U_r"].to(logits), server["U_c"].to(logits))
 
+    def disagreement(self, P: Tensor, S: Tensor) -> Tensor:
+        return masked_kl(P, S) if self.masked else super().disagreement(P, S)
+
+    def view(self, images: Tensor, stream: torch.Generator) -> Tensor:
+        return images
+
     def student_loss(self, P: Tensor, S: Tensor) -> Tensor:
-        return super().student_loss(P, S) + self.beta * cross_entropy(S, P.argmax(1))
+        kl = super().student_loss(P, S) / (P.shape[1] if self.reduction == "mean" else 1)
+        return kl + self.beta * cross_entropy(S, P.argmax(1))
 
-    def kept(self, progress: "Progress") -> dict[str, Tensor]:
-        """Also what the stratification found: traces [m, C, T_G], U, U_r and U_c, each [C, m]."""
-        return super().kept(progress) | {name: progress.server[name] for name in FOUND if name in progress.server}
+    def kept(self, progress: Progress) -> dict[str, Tensor]:
+        """Also results of the stratification: traces [m, C, T_G], U, and U_r and U_c as applied, each [C, m]."""
+        return super().kept(progress) | {name: progress.server[name] for name in RESULTS if name in progress.server}
 
-    def noted(self, progress: "Progress") -> dict[str, Any]:
+    def noted(self, progress: Progress) -> dict[str, Any]:
         """Also weights: U_r, [C][m]."""
         weights = {"weights": progress.server["U_r"].tolist()} if "U_r" in progress.server else {}
         return super().noted(progress) | weights
 
-    def ensembles(self, logits: Tensor, y: Tensor, progress: "Progress") -> dict[str, float]:
-        found = super().ensembles(logits, y, progress)
+    def ensembles(self, logits: Tensor, y: Tensor, progress: Progress) -> dict[str, float]:
+        accuracies = super().ensembles(logits, y, progress)
         if self.teacher == "ae":
-            return found
+            return accuracies
         U_r, U_c = progress.server["U_r"], progress.server["U_c"]
-        return found | {
+        return accuracies | {
             "stratified_accuracy": self_consistent_accuracy(logits, y, U_r, U_c),
             "stratified_accuracy_using_labels": stratified_accuracy_using_labels(logits, y, U_r, U_c),
         }

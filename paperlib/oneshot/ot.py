@@ -5,30 +5,28 @@ assignment finds it exactly.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Context
-from paperlib.ingredients.options import option
+from paperlib.federated.options import option
+from paperlib.federated.progress import Progress
 from paperlib.networks import MODELS, Network, build
 from paperlib.networks.layers import BatchNorm, Dropout
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.ensemble import Ensemble
 
-if TYPE_CHECKING:
-    from paperlib.federated.simulator import Progress
-
 LAYERS = (nn.Conv2d, nn.Linear)
-# What treats all channels alike and keeps them apart, and so commutes with a permutation of them.
+# Layers that treat every channel alike and separately, so that they commute with a permutation of channels.
 CHANNELWISE = (nn.ReLU, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Flatten, Dropout)
 LEAVES = ("weight", "bias", "running_mean", "running_var")  # one entry, or row, per output channel
 
 
 class OTFusion(OneShot):
-    """Fold the clients' models into one: the r-th fusion aligns what there is with the model of client r.
+    """Fold the clients' models into one: the r-th fusion aligns the result so far with the model of client r.
 
     step: its weight s, "running": 1/(r + 1), so that all clients count equally, or "half": 1/2, as in the public code,
         where the last client counts half and the first 1/2^(m-1).
@@ -50,7 +48,7 @@ class OTFusion(OneShot):
             )
         return self
 
-    def epoch(self, ensemble: Ensemble, progress: "Progress", round: int, t: int) -> dict[str, float]:
+    def epoch(self, ensemble: Ensemble, progress: Progress, round: int, t: int) -> dict[str, float]:
         """Fuse all models; the server's own plays no part."""
         first, *others = ensemble.models
         theta, buffers = first.theta, first.buffers
@@ -62,7 +60,7 @@ class OTFusion(OneShot):
 
 
 def is_chain(net: Network) -> bool:
-    """Whether ``net`` is a sequence of convolutions, linear layers and BatchNorm, and of what acts on each channel."""
+    """Whether ``net`` is a sequence of convolutions, linear layers, BatchNorm and channel-wise layers."""
     return all(isinstance(module, (*LAYERS, BatchNorm, *CHANNELWISE)) for _, module in _layers(net))
 
 
@@ -135,8 +133,8 @@ def _rows(layer: dict[str, Tensor]) -> Tensor:
 
 
 def _match(rows_a: Tensor, rows_b: Tensor) -> Tensor:
-    """For each of b's rows the one of a, all different, at the least total distance.  [n, d], [n, d] -> [n]"""
-    from scipy.optimize import linear_sum_assignment  # half of what importing the package would take
+    """The one-to-one match of a's rows to b's rows at the least total distance.  [n, d], [n, d] -> [n]"""
+    from scipy.optimize import linear_sum_assignment  # half the import time of the package
 
     _, order = linear_sum_assignment(torch.cdist(rows_b, rows_a).cpu().numpy())
     return torch.from_numpy(order).to(rows_a.device)

@@ -1,7 +1,7 @@
-"""Model stratification: how well each client knows each class, by how far a generator learns to please it.
+"""Model stratification: scores how well each client knows each class, by the loss of a generator.
 
-FedHydra, Algorithm 2. Every client k and class j get a new generator, which learns for T_G steps to make images that
-the client takes for class j. The further its loss falls, relative to its floor, the more the client knows of the class.
+FedHydra, Algorithm 2. For every client k and class j a new generator learns for T_G steps to make images that the
+client assigns to class j. The more its loss falls, relative to its minimum, the better the client knows the class.
 """
 
 import warnings
@@ -17,43 +17,59 @@ from paperlib.networks import Network
 from paperlib.networks.stacking import stacked
 from paperlib.oneshot.ensemble import Ensemble, Model
 
-BETAS = (0.5, 0.999)  # of Adam on a generator: DENSE's, and FedHydra names none
+BETAS = (0.5, 0.999)  # of Adam for a generator: DENSE's; FedHydra states none
 
-# The least that a floor counts. Above 1e-8 a client with one class would lose it: its loss is tiny for any image.
+# Lower bound of the minimum. Above 1e-8 a client with one class would lose it: its loss is tiny for any image.
 FLOOR = 1e-12
 FAINT = 1e-4
 
 Start = Callable[[int, int], tuple[Tensor, Tensor]]
+View = Callable[[Tensor], Tensor]
 
 
 def traces(
-    ensemble: Ensemble, generator: Network, start: Start, steps: int, scale: PixelScale, lr: float = 1e-3
+    ensemble: Ensemble,
+    generator: Network,
+    start: Start,
+    steps: int,
+    scale: PixelScale,
+    lr: float = 1e-3,
+    view: View | None = None,
 ) -> Tensor:
     """Losses of all clients' generators, float64 [m, c, T_G] in nats; see `trace`.
 
     start: (client, class) -> parameters [P] of its generator and latent vectors [B, n], on the clients' device.
-    A GPU trains the generators of one client at once, which a CPU is slower at than at one after the other.
+    view: transform of images [B, channels, height, width] in [0, 1] for the clients; None: the identity.
+    A GPU trains the generators of one client at once; a CPU is faster with one after the other.
     """
     classes = range(ensemble.classes)
     together = 1 if ensemble.models[0].theta.device.type == "cpu" else len(classes)
-    found = []
+    losses = []
     for k, model in enumerate(ensemble.models):
         for first in classes[::together]:
             chosen = classes[first : first + together]
             thetas, latents = (torch.stack(part) for part in zip(*(start(k, j) for j in chosen), strict=True))
             y = torch.tensor(chosen, device=thetas.device)
-            found.append(trace(model, generator, thetas, latents, y, steps, scale, lr))
-    return torch.cat(found).view(len(ensemble), len(classes), steps)
+            losses.append(trace(model, generator, thetas, latents, y, steps, scale, lr, view))
+    return torch.cat(losses).view(len(ensemble), len(classes), steps)
 
 
 def trace(
-    model: Model, generator: Network, thetas: Tensor, z: Tensor, y: Tensor, steps: int, scale: PixelScale, lr: float
+    model: Model,
+    generator: Network,
+    thetas: Tensor,
+    z: Tensor,
+    y: Tensor,
+    steps: int,
+    scale: PixelScale,
+    lr: float,
+    view: View | None = None,
 ) -> Tensor:
-    """Losses of g generators that learn to please one client, before each of T_G Adam steps: float64 [g, T_G] in nats.
+    """Losses of g generators trained against one client, before each of T_G Adam steps: float64 [g, T_G] in nats.
 
-    thetas: [g, P], where they start. z: [g, B, n], each one's latent vectors, which stay. y: int64 [g], its class. The
-    loss of a generator depends on its own parameters only and Adam works by element, so that one optimizer of the sum
-    trains all as if each were alone. The cross-entropy is in float64: in float32 it is exactly zero at a margin of 17.
+    thetas: [g, P], initial parameters. z: [g, B, n], fixed latent vectors. y: int64 [g], classes. The loss of a
+    generator depends on its own parameters only and Adam works by element, so one optimizer of the sum trains each
+    generator as if alone. The cross-entropy is in float64: in float32 it is exactly zero at a margin of 19.
     """
     thetas = thetas.clone().requires_grad_()
     adam = Adam([thetas], lr, BETAS, fused=True)
@@ -65,7 +81,7 @@ def trace(
         else:
             with stacked():
                 images = torch.func.vmap(lambda theta, z: generator(theta, z, train=True))(thetas, z).flatten(0, 1)
-        logits = model(standardise(images, scale))
+        logits = model(standardise(view(images) if view else images, scale))
         loss = cross_entropy(logits.double(), target, reduction="none").view(g, b).mean(1)
         thetas.grad = torch.autograd.grad(loss.sum(), thetas)[0]
         adam.step()
@@ -74,10 +90,10 @@ def trace(
 
 
 def scores(traces: Tensor) -> Tensor:
-    """U, [c, m]: by how much each loss fell, relative to its floor, (max - min) / min (FedHydra, Eqs. 2 and 3).
+    """U, [c, m]: relative fall of each loss, (max - min) / min (FedHydra, Eqs. 2 and 3).
 
-    traces: [m, c, T_G]. Raises ValueError, naming client and class, for one that is not finite. Warns of those that
-    are tiny from the start, where the score is a ratio of two tiny numbers.
+    traces: [m, c, T_G]. Raises ValueError, naming client and class, for a loss that is not finite. Warns of losses
+    that are tiny from the start, where the score is a ratio of two tiny numbers.
     """
     if len(broken := (~torch.isfinite(traces).all(2)).nonzero()):
         k, j = broken[0].tolist()
@@ -90,7 +106,7 @@ def scores(traces: Tensor) -> Tensor:
 
 
 def normalised(U: Tensor) -> tuple[Tensor, Tensor]:
-    """U [c, m] over the clients, U_r with rows of sum 1, and over the classes, U_c with columns of sum 1 (Eqs. 4 to 7).
+    """U [c, m] normalised over the clients, U_r, and over the classes, U_c; their rows or columns sum to 1 (Eqs. 4-7).
 
     A row or column of zeros becomes uniform, 1/m or 1/c.
     """

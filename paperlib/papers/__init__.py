@@ -1,24 +1,25 @@
-"""A paper's tables and figures as data: ``table("gc_fed", "T5", scale="small")``."""
+"""A paper's tables and figures as data: ``table("gc_fed", "T5", scale="small")``.
+
+Each paper is a package: of this folder, or of one that the variable ``PAPERLIB_PAPERS`` names.
+"""
 
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paperlib.checks import shown, truth, whole
-from paperlib.executors import Executor
+from paperlib.checks import meant, quote, truth, whole
+from paperlib.display.tables import DescriptionTable, Note, ResultTable
 from paperlib.experiment import Experiment
-from paperlib.papers import (
-    fedacd,
-    fedgps,
-    fedgps_figures,
-    fedhydra,
-    fedhydra_figures,
-    fedimpro_figures,
-    fedimpro_tables,
-    gc_fed_report,
-)
-from paperlib.papers.gathering import Only, Runs, check_only, collect, finished, matching
-from paperlib.papers.report import (
+from paperlib.papers.catalogue import TITLES
+from paperlib.papers.collection import Only, Runs, check_only, collect, finished, matching
+from paperlib.papers.contents import FIGURES, TABLES
+from paperlib.papers.printed import check_paper
+from paperlib.papers.results import Results
+from paperlib.papers.scales import Scale, at_scale, scale_name
+from paperlib.papers.settings import Overrides, described, hyperparameters, overriding
+from paperlib.papers.settings import check as check_overrides
+from paperlib.papers.specs import (
     DescriptionSpec,
     FigureSpec,
     ResultFigure,
@@ -30,33 +31,16 @@ from paperlib.papers.report import (
     lines,
     needed,
 )
-from paperlib.papers.scales import at_scale, check_scale
-from paperlib.papers.settings import Overrides, described, hyperparameters, overriding
-from paperlib.papers.values import TITLES, check_paper
-from paperlib.runner import PROCESSES
-from paperlib.store import at
-from paperlib.tables import DescriptionTable, ResultTable
-
-TABLES: dict[str, Mapping[str, TableSpec | DescriptionSpec]] = {
-    "fedgps": fedgps.TABLES,
-    "fedacd": fedacd.TABLES,
-    "gc_fed": gc_fed_report.TABLES,
-    "fedhydra": fedhydra.TABLES,
-    "fedimpro": fedimpro_tables.TABLES,
-}
-FIGURES: dict[str, Mapping[str, FigureSpec]] = {
-    "fedgps": fedgps_figures.FIGURES,
-    "fedacd": fedacd.FIGURES,
-    "gc_fed": gc_fed_report.FIGURES,
-    "fedhydra": fedhydra_figures.FIGURES,
-    "fedimpro": fedimpro_figures.FIGURES,
-}
+from paperlib.papers.verdicts import claim_table
+from paperlib.runs.executors import Executor
+from paperlib.runs.many import PROCESSES
+from paperlib.runs.shelf import at
 
 Kind = TypeVar("Kind", TableSpec | DescriptionSpec, FigureSpec)
 
 __all__ = [
-    "FIGURES", "TABLES", "TITLES", "experiments", "figure", "figures", "hyperparameters", "lines", "spec", "table",
-    "tables",
+    "FIGURES", "TABLES", "TITLES", "experiments", "figure", "figures", "hyperparameters", "lines", "open", "spec",
+    "table", "tables",
 ]  # fmt: skip
 
 
@@ -70,11 +54,73 @@ def figures(paper: str) -> list[str]:
     return list(_of(FIGURES, paper))
 
 
+class OpenPaper:
+    """A paper whose tables and figures are attributes, such as ``paper.T5``, with what `open` was given.
+
+    A line of a caption stands under the first table that was asked for, and not again under those after it.
+    """
+
+    def __init__(self, name: str, **how: Any):
+        self._name, self._how = name, how
+        self._captions: dict[str, list[str]] = {}
+        self._tables: dict[str, list[str]] = {}
+
+    def __getattr__(self, name: str) -> ResultTable | DescriptionTable | ResultFigure:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            result = (figure if name in _of(FIGURES, self._name) else table)(self._name, name, **self._how)
+        except ValueError as error:
+            if name in dir(self):
+                raise
+            raise AttributeError(str(error)) from None
+        self._captions[name] = result.caption.splitlines()
+        shown_table = result.numbers if isinstance(result, ResultFigure) else result
+        if isinstance(shown_table, ResultTable):
+            earlier = takewhile(lambda other: other != name, self._tables)
+            shown_table.elsewhere = frozenset(line for other in earlier for line in self._tables[other])
+            self._tables[name] = shown_table.caption.splitlines()
+        return result
+
+    def claims(self, *tables: str) -> DescriptionTable:
+        """What the paper claims about these tables, and what our runs say of it; see `paperlib.papers.verdicts`."""
+        how = {name: self._how[name] for name in ("store", "overrides") if name in self._how}
+        return claim_table(self._name, tables, scale_name(self._how.get("scale", "smoke")), **how)
+
+    @property
+    def caption(self) -> Note:
+        """What all tables and figures so far are made from, each line once, with the names of those it holds for."""
+        names: dict[str, list[str]] = {}
+        for name, of_one in self._captions.items():
+            for line in of_one:
+                names.setdefault(line, []).append(name)
+        common = len(self._captions)
+        said = [line if len(where) == common else f"{', '.join(where)}: {line}" for line, where in names.items()]
+        return Note("\n".join(said))
+
+    def __dir__(self) -> list[str]:
+        return [*tables(self._name), *figures(self._name), "caption", "claims"]
+
+
+def open(paper: str, **how: Any) -> OpenPaper:
+    """``open("gc_fed", scale="small", seeds=3).T5`` is ``table("gc_fed", "T5", scale="small", seeds=3)``.
+
+    how: arguments of `table` and `figure`. Raises ValueError for an unknown paper or scale, and for seeds, recompute or
+    overrides that are impossible.
+    """
+    check_paper(paper)
+    scale_name(how.get("scale", "smoke"))
+    whole("seeds", how.get("seeds", 3), 1)
+    truth("recompute", how.get("recompute", False))
+    check_overrides(paper, how.get("overrides"))
+    return OpenPaper(paper, **how)
+
+
 def table(
     paper: str,
     name: str,
     *,
-    scale: str = "smoke",
+    scale: Scale = "smoke",
     seeds: int = 3,
     recompute: bool = False,
     compute: bool = True,
@@ -85,34 +131,36 @@ def table(
     overrides: Overrides | None = None,
     only: Only | None = None,
 ) -> ResultTable | DescriptionTable:
-    """A table of a paper, our values beside the printed ones; of a description, what it describes.
+    """A table of a paper with our values beside the printed ones, or a description.
 
-    scale: "smoke", "small" or "paper" (see `paperlib.papers.scales`). seeds: number of seeds, 0 to seeds - 1.
-    recompute, jobs, together, executor, store: see `paperlib.papers.gathering.collect`; compute=False runs nothing.
-    overrides: hyperparameters of `hyperparameters(paper)` to replace, by method or for "all", such as
-    ``{"FedProx": {"mu": 0.01}, "all": {"lr": 0.1}}``; the runs that this changes are made if they are not there, and
-    the table says so and is saved in a folder of its own.
-    only: runs that may be made now, by fields of the experiments as printed, such as ``{"dataset": "cifar10", "alpha":
-        [0.05, 0.1]}``; the others are shown if they are finished.
-    Raises ValueError, before any work, for a name that does not exist or a value that is impossible.
+    scale: "smoke", "small", "paper", or a budget in operations per run, such as 1e14 (see `paperlib.papers.scales`).
+    seeds: number of seeds, 0 to seeds - 1.
+    recompute, jobs, together, executor, store: see `paperlib.papers.collection.collect`; compute=False runs nothing.
+    overrides: replaces values of `hyperparameters(paper)`, by method or for "all", such as
+    ``{"FedProx": {"mu": 0.01}, "all": {"lr": 0.1}}``. Runs that this changes are computed if missing. The caption
+    states the overrides, and the table is saved in its own folder.
+    only: limits the runs that are computed now, by fields of the paper-scale experiments, such as
+        ``{"dataset": "cifar10", "alpha": [0.05, 0.1]}``; other runs appear if they are finished.
+    Raises ValueError, before any work, for an unknown name or an impossible value.
     """
     spec = _find(TABLES, paper, name, "table")
-    _check(scale, seeds, recompute, compute, jobs, together, store, only)
+    scale = scale_name(scale)
+    _check(seeds, recompute, compute, jobs, together, store, only)
     if isinstance(spec, DescriptionSpec):
         return describe(paper, name, spec, scale)
     how = {"jobs": jobs, "together": together, "executor": executor}
     runs = _runs(paper, name, scale, seeds, overrides, only, compute, recompute, store, how)
     with overriding(paper, overrides):
-        made = build_table(paper, name, spec, runs, scale, seeds)
-    made.caption, made.path = _said(made.caption, made.path, paper, name, seeds, overrides)
-    return made
+        result = build_table(paper, name, spec, Results(runs, scale, seeds))
+    result.caption, result.path = _said(result.caption, result.path, paper, name, seeds, overrides)
+    return result
 
 
 def figure(
     paper: str,
     name: str,
     *,
-    scale: str = "smoke",
+    scale: Scale = "smoke",
     seeds: int = 3,
     recompute: bool = False,
     compute: bool = True,
@@ -125,19 +173,21 @@ def figure(
 ) -> ResultFigure:
     """A figure of a paper, drawn from our runs; parameters as in `table`."""
     spec = _find(FIGURES, paper, name, "figure")
-    _check(scale, seeds, recompute, compute, jobs, together, store, only)
+    scale = scale_name(scale)
+    _check(seeds, recompute, compute, jobs, together, store, only)
     how = {"jobs": jobs, "together": together, "executor": executor}
     runs = _runs(paper, name, scale, seeds, overrides, only, compute, recompute, store, how)
     with overriding(paper, overrides):
-        made = build_figure(paper, name, spec, runs, scale, seeds)
-    made.caption, made.path = _said(made.caption, made.path, paper, name, seeds, overrides)
-    if made.stated is not None:
-        made.stated.caption, made.stated.path = made.caption, made.path.with_name(f"{name}_stated")
-    return made
+        result = build_figure(paper, name, spec, Results(runs, scale, seeds))
+    result.caption, result.path = _said(result.caption, result.path, paper, name, seeds, overrides)
+    if result.numbers is not None:
+        numbers = result.numbers
+        numbers.caption, numbers.path = _said(numbers.caption, numbers.path, paper, name, seeds, overrides)
+    return result
 
 
 def spec(paper: str, name: str) -> Spec:
-    """What is known of a table or figure: title, section, notebook, kind. Raises ValueError for an unknown one."""
+    """The specification of a table or figure. Raises ValueError for an unknown name."""
     drawn = _of(FIGURES, paper)
     return drawn[name] if isinstance(name, str) and name in drawn else _find(TABLES, paper, name, "table or figure")
 
@@ -146,24 +196,23 @@ def experiments(
     paper: str,
     name: str,
     *,
-    scale: str = "smoke",
+    scale: Scale = "smoke",
     seeds: int = 3,
     overrides: Overrides | None = None,
     only: Only | None = None,
 ) -> list[Experiment]:
     """All runs that a table or figure needs at a scale, each once; overrides and only as in `table`."""
-    check_scale(scale)
+    scale = scale_name(scale)
     whole("seeds", seeds, 1)
     wanted = spec(paper, name)
     with overriding(paper, overrides):
         at_paper = needed(wanted, seeds)
     if only is not None:
         at_paper = matching(at_paper, only, f"{TITLES[paper]} {name}")
-    return list(dict.fromkeys(at_scale(e, scale) for e in at_paper))
+    return list(dict.fromkeys(at_scale(e, scale) for e in dict.fromkeys(at_paper)))
 
 
 def _check(
-    scale: str,
     seeds: int,
     recompute: bool,
     compute: bool,
@@ -172,14 +221,13 @@ def _check(
     store: Path | str | None,
     only: Only | None,
 ) -> None:
-    """Raise ValueError for what no table and no figure can be asked with."""
-    check_scale(scale)
+    """Raise ValueError for invalid arguments of `table` and `figure`."""
     truth("recompute", recompute)
     truth("compute", compute)
     for name, value in (("seeds", seeds), ("jobs", jobs), ("together", together)):
         whole(name, value, 1)
     if not isinstance(store, Path | str | None):
-        raise ValueError(f"store is {shown(store)}, but must be a folder, or None for the usual one")
+        raise ValueError(f"store is {quote(store)}, but must be a folder, or None for the usual one")
     if only is not None:
         check_only(only)
 
@@ -196,28 +244,28 @@ def _runs(
     store: Path | str | None,
     how: dict[str, Any],
 ) -> Runs:
-    """The runs behind a table or figure; those that overrides describe nobody has shipped, so they are always made."""
+    """The runs behind a table or figure. Runs with overrides are never shipped, so missing ones are always computed."""
     wanted = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
     chosen = set(wanted)
     if only is not None:
         chosen = set(experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides, only=only))
     shipped = not getattr(FIGURES[paper].get(name), "tensors", False)
-    found: Runs = {}
+    runs: Runs = {}
     if not shipped:
-        found = finished(wanted, store, shipped)
-        # What is made for its tensors lies apart, so that the shipped run goes on standing in the tables.
-        wanted, store = [e for e in wanted if e not in found], at(store).within("kept").place
+        runs = finished(wanted, store, shipped)
+        # Runs kept for their tensors go to another store, so that tables still use the shipped run.
+        wanted, store = [e for e in wanted if e not in runs], at(store).within("kept").place
     if not compute:
-        return found | finished(wanted, store, shipped)
-    found |= finished([e for e in wanted if e not in chosen], store, shipped)
+        return runs | finished(wanted, store, shipped)
+    runs |= finished([e for e in wanted if e not in chosen], store, shipped)
     wanted = [e for e in wanted if e in chosen]
     usual = set(experiments(paper, name, scale=scale, seeds=seeds)) if overrides else chosen
-    found |= collect([e for e in wanted if e in usual], recompute=recompute, shipped=shipped, store=store, **how)
-    return found | collect([e for e in wanted if e not in usual], recompute=True, store=store, **how)
+    runs |= collect([e for e in wanted if e in usual], recompute=recompute, shipped=shipped, store=store, **how)
+    return runs | collect([e for e in wanted if e not in usual], recompute=True, store=store, **how)
 
 
 def _said(text: str, path: Path, paper: str, name: str, seeds: int, overrides: Overrides | None) -> tuple[str, Path]:
-    """The caption with the overrides that changed a run, and the place where the paper's own results are not."""
+    """Caption and path of a result: with overrides that change a run, a note and a folder of its own."""
 
     def runs(chosen: Overrides | None) -> list[Experiment]:
         return experiments(paper, name, scale="paper", seeds=seeds, overrides=chosen)
@@ -239,6 +287,6 @@ def _of(known: Mapping[str, Mapping[str, Kind]], paper: str) -> Mapping[str, Kin
 def _find(known: Mapping[str, Mapping[str, Kind]], paper: str, name: str, kind: str) -> Kind:
     specs = _of(known, paper)
     if not isinstance(name, str) or name not in specs:
-        there = ", ".join(specs) or "none yet"
-        raise ValueError(f"{TITLES[paper]} has no {kind} {shown(name)} here; there are {there}")
+        names = ", ".join(specs) or "none yet"
+        raise ValueError(f"{TITLES[paper]} has no {kind} {quote(name)} here; there are {names}{meant(name, specs)}")
     return specs[name]

@@ -1,22 +1,21 @@
 """From a printed number to the runs that reproduce it.
 
-A cell is one printed number, or one point of a figure that the paper draws without printing it. It knows the
+A cell is one printed number, or one point of a figure that the paper draws but does not print. It holds the
 experiments, one per seed, whose runs give our value.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from paperlib.experiment import Experiment
-from paperlib.metrics.curves import DIFFERENCES, last_mean, rounds_to_target
-from paperlib.store import Run
+from paperlib.quantities.curves import DIFFERENCES, last_mean, rounds_to_target
+from paperlib.runs.store import Run
 
-# our value from one run, in the printed unit, and from the baseline's run beside it where the quantity needs one;
-# None where a run has no such value
+# (run, baseline's run if the quantity needs one) -> our value in the printed unit, or None if the run has none
 Reading = Callable[[Run, Run | None], float | None]
-# one value from several runs of one seed, such as their best, at a scale
+# (runs of one seed, scale) -> one value of all of them, such as their best
 Joint = Callable[[Sequence[Run], str], float | None]
 
 
@@ -24,13 +23,13 @@ Joint = Callable[[Sequence[Run], str], float | None]
 class Cell:
     """key: column -> value, the place in a table. printed, printed_std: None where the paper prints no number.
 
-    experiments: one per seed, with ``joint`` several; empty for a number that no run can stand beside, such as one
+    experiments: one per seed, or several with ``joint``; empty for a number that our runs cannot reproduce, such as one
     copied from elsewhere.
-    baseline: the runs that a relative quantity is relative to, one per seed. chance_fails: a run that ends at chance
-    level has failed, as most papers have it; where one prints such accuracies, they are numbers like others.
-    line: where the number stands in the paper's CSV; None if the paper does not print it. read: how it is read off a
-    run, where its metric does not say that. joint: how it is read off all runs of a seed, in the order of the
-    experiments; it sees failed runs as well.
+    baseline: the runs that a relative quantity refers to, one per seed. chance_fails: a run that ends at chance level
+    counts as failed, as in most papers; False for a paper that prints such accuracies.
+    line: line number in the paper's CSV; None if the paper does not print the number. read: how the value is read off
+    a run; None: as its metric says. joint: how it is read off all runs of a seed, in the order of the experiments and
+    with failed runs.
     """
 
     key: dict[str, object]
@@ -48,7 +47,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Value:
-    """What we have for a cell. status: "printed only" (no run is like it), "not run", "failed", or "n of m seeds"."""
+    """What we have for a cell.
+
+    status: "printed only" (no run can reproduce it), "not run", "failed", "not reached", "not comparable" (a reduced
+    run has no such quantity), or "n of m seeds".
+    """
 
     mean: float | None
     std: float | None
@@ -57,15 +60,15 @@ class Value:
 
 
 def reading(metric: str, setting: dict[str, str], scale: str) -> Reading:
-    """How a metric is read off a run; raises ValueError for one that is not a quantity of single runs."""
+    """The reading of a metric; raises ValueError for an unknown one."""
     # GC-Fed's readout is only given for Table 6: the last ten rounds.
     if metric in ("test_accuracy", "last10_accuracy"):
         return lambda run, _: last_mean(run.history.test_accuracy.to_numpy(), 10)
     if metric in ("best_accuracy", "final_accuracy"):
         return lambda run, _: run.summary[metric]
-    if metric.startswith("best_accuracy@"):  # of one communication round, over the epochs on the server
+    if metric.startswith("final_accuracy@"):  # after the last epoch on the server of one communication round
         round = int(metric.partition("@")[2])
-        return lambda run, _: best_in_round(run, round)
+        return lambda run, _: final_in_round(run, round)
     if metric in MEASURED or metric.startswith("client_"):
         return lambda run, _: float(run.history[metric].iloc[-1])
     if metric in DIFFERENCES:
@@ -86,21 +89,24 @@ def reading(metric: str, setting: dict[str, str], scale: str) -> Reading:
     raise ValueError(f"no reading is known for the metric {metric!r}")
 
 
-def best_in_round(run: Run, round: int) -> float | None:
-    """Best accuracy in percent after communication round ``round`` (from 1), or over its epochs on the server."""
+def final_in_round(run: Run, round: int) -> float | None:
+    """Accuracy in percent after communication round ``round`` (from 1), after the last of its epochs on the server."""
     history = run.history
     rounds = history.get("communication_round", history["round"])
-    best = history.test_accuracy[rounds == round].max()
-    return float(best) if np.isfinite(best) else None
+    last = history.test_accuracy[rounds == round].tail(1)
+    return float(last.iloc[0]) if np.isfinite(last).all() and len(last) else None
 
 
-MEASURED = ("client_accuracy", "adaptability_risk", "local_accuracy", "template_kl", "weight_divergence")
+MEASURED = (
+    "client_accuracy", "adaptability_risk", "local_accuracy", "template_kl", "uniform_kl", "weight_divergence",
+    "shift_ratio",
+)  # fmt: skip
 
 
 def goal(setting: dict[str, str], scale: str, baseline: Run | None) -> float:
-    """The accuracy in percent to be reached: the printed one, or below scale paper FedAvg's best, rounded down.
+    """Target accuracy in percent: the printed one, or below scale paper FedAvg's best, rounded down.
 
-    That is also how the papers choose theirs.
+    The papers choose their targets in the same way.
     """
     if scale == "paper" and "target" in setting:
         return float(setting["target"])
@@ -118,8 +124,8 @@ def failed(run: Run, scale: str) -> bool:
     return scale != "smoke" and run.summary["last10_accuracy"] <= 100 / run.summary["classes"] + 1
 
 
-def value(cell: Cell, runs: dict[Experiment, Run], scale: str) -> Value:
-    """Mean and sample standard deviation over the seeds that have been run; failed as soon as one seed failed."""
+def value(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> Value:
+    """Mean and sample standard deviation over the finished seeds; failed if one seed failed."""
     if not cell.experiments:
         return Value(None, None, "printed only")
     if cell.joint is not None:
@@ -129,6 +135,8 @@ def value(cell: Cell, runs: dict[Experiment, Run], scale: str) -> Value:
         return Value(None, None, "not run")
     if any(run.summary["failed"] or (cell.chance_fails and failed(run, scale)) for run in done):
         return Value(None, None, "failed", len(done))
+    if cell.metric in DIFFERENCES and any(run.experiment.eval_every > 1 for run in done):
+        return Value(None, None, "not comparable", len(done))  # differences between rounds need every round
     read = cell.read or reading(cell.metric, {k: str(v) for k, v in cell.key.items()}, scale)
     beside: list[Run | None] = [None] * len(cell.experiments)
     if cell.baseline:
@@ -139,18 +147,33 @@ def value(cell: Cell, runs: dict[Experiment, Run], scale: str) -> Value:
     return _mean([read(run, other) for run, other in pairs], len(cell.experiments))
 
 
-def _jointly(cell: Cell, joint: Joint, runs: dict[Experiment, Run], scale: str) -> Value:
-    """The value over those seeds whose runs are all there."""
+def outcomes(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> dict[Experiment, float]:
+    """The value of each finished run; NaN if it failed or has none, such as a target never reached.
+
+    Runs without a finished baseline are left out.
+    """
+    read = cell.read or reading(cell.metric, {k: str(v) for k, v in cell.key.items()}, scale)
+    given = {}
+    for e, beside in zip(cell.experiments, cell.baseline or [None] * len(cell.experiments), strict=True):
+        if e in runs and (beside is None or beside in runs):
+            lost = runs[e].summary["failed"] or (cell.chance_fails and failed(runs[e], scale))
+            got = None if lost else read(runs[e], None if beside is None else runs[beside])
+            given[e] = np.nan if got is None else got
+    return given
+
+
+def _jointly(cell: Cell, joint: Joint, runs: Mapping[Experiment, Run], scale: str) -> Value:
+    """The value over the seeds whose runs are all finished."""
     seeds = sorted({e.seed for e in cell.experiments})
-    of_seeds = [[e for e in cell.experiments if e.seed == seed] for seed in seeds]
-    whole = [[runs[e] for e in of] for of in of_seeds if all(e in runs for e in of)]
-    return _mean([joint(of, scale) for of in whole], len(seeds)) if whole else Value(None, None, "not run")
+    groups = [[e for e in cell.experiments if e.seed == seed] for seed in seeds]
+    whole = [[runs[e] for e in group] for group in groups if all(e in runs for e in group)]
+    return _mean([joint(group, scale) for group in whole], len(seeds)) if whole else Value(None, None, "not run")
 
 
 def _mean(values: Sequence[float | None], seeds: int) -> Value:
-    """Mean and sample standard deviation of what so many of the seeds gave; None: one that has no such value."""
-    there = [v for v in values if v is not None]
-    if len(there) < len(values):
+    """Mean and sample standard deviation of the values of finished seeds; "not reached" if one is None."""
+    known = [v for v in values if v is not None]
+    if len(known) < len(values):
         return Value(None, None, "not reached", len(values))
-    std = float(np.std(there, ddof=1)) if len(there) > 1 else None
-    return Value(float(np.mean(there)), std, f"{len(values)} of {seeds} seeds", len(values))
+    std = float(np.std(known, ddof=1)) if len(known) > 1 else None
+    return Value(float(np.mean(known)), std, f"{len(values)} of {seeds} seeds", len(values))

@@ -1,16 +1,28 @@
-"""The scales: rules that turn a setting of a paper into one that can be run.
+"""The scales, which turn a setting of a paper into one that can be run.
 
-Stated here and nowhere else; `rules` is shown under every table.
+``smoke`` shows in seconds that everything runs. ``paper`` is exactly as printed. ``small`` and every number of
+operations are budgets: the setting nearest to print that fits (`paperlib.papers.budget`).
 """
 
-from collections.abc import Sequence
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from paperlib import oneshot
-from paperlib.checks import one_of
-from paperlib.data.datasets import DATASETS, available
+from paperlib.checks import quote
+from paperlib.data.datasets import DATASETS, available, sides
 from paperlib.experiment import Experiment
+from paperlib.oneshot import is_one_shot
+from paperlib.papers import budget
+from paperlib.papers.budget import one_shot_setting
+from paperlib.runs import cost
 
+Scale = str | float
+
+SMALL = 3e13  # operations of FedAvg's run: six to ten minutes on two cores
+MOST = 1e300  # operations: the largest budget, larger than any run
 RULES = {
     "smoke": (
         "digits (8x8, enlarged to 28x28) for every data set, an eighth-width CNN (MLP: quarter width) for every "
@@ -18,36 +30,23 @@ RULES = {
         "nothing else."
     ),
     "small": (
-        "every client keeps a fifth of its samples, 2,000 test images, a tenth of the rounds (at least 40), the "
-        "small networks at a quarter of their width and the quarter-width CNN for all larger ones, with learning rates "
-        "of at most 0.03, because it has no normalization; all else as printed. Comparable is the order of the methods."
+        f"the setting nearest to print in which FedAvg's run costs at most {budget.spelled(SMALL)} operations. Local "
+        "steps, participation, skew, rates and the kind of network are those of print."
     ),
     "paper": "exactly as printed.",
 }
-# Of the setting of the one-shot methods, FedAvg among them.
-ONE_SHOT_RULES = {
-    "smoke": (
-        "digits (8x8, enlarged to 28x28) for every data set, at most 5 clients with batches of 32, one local epoch for "
-        "40, an eighth of the width of the small CNNs, which also replace GoogLeNet and ResNet-18; on the server 4 "
-        "epochs of 3 generator steps, batches of 32, a generator of a sixteenth of its width. Shows that everything "
-        "runs; the numbers mean nothing else."
-    ),
-    "small": (
-        "10,000 training and 2,000 test images, a tenth of the local epochs; networks of color images at half their "
-        "width, heterogeneous ones at a quarter; on the server 30 epochs of 10 generator steps, batches of 64, a "
-        "generator of a quarter of its width; all else as printed. Comparable is the order of the methods."
-    ),
-    "paper": "exactly as printed.",
-}
-SERVER = {
-    "smoke": {"distill_epochs": 4, "generator_steps": 3, "batch": 32, "generator_width": 0.0625},
-    "small": {"distill_epochs": 30, "generator_steps": 10, "batch": 64, "generator_width": 0.25},
-}
+# For the setting of the one-shot methods, including FedAvg.
+SMOKE_ONE_SHOT = (
+    "digits (8x8, enlarged to 28x28) for every data set, at most 5 clients with batches of 32, one local epoch for "
+    "40, an eighth of the width of the small CNNs, which also replace GoogLeNet and ResNet-18; on the server 4 "
+    "epochs of 3 generator steps, batches of 32, a generator of a sixteenth of its width. Shows that everything "
+    "runs; the numbers mean nothing else."
+)
+SMOKE_SERVER = {"distill_epochs": 4, "generator_steps": 3, "batch": 32, "generator_width": 0.0625}
 SMOKE_NETWORKS = {"googlenet": "cnn2", "resnet18": "cnn3"}
-SMALL_NETWORKS = ("mlp", "cnn", "fedacd_cnn")
 # First stage after the cut, in a ResNet and in the CNN: after convolution 5 or 9, 13, and 17.
 CUTS = {2: 1, 3: 1, 4: 2, 5: 3}
-# At scale small, a data set that is not at hand is replaced; at scale paper nothing is.
+# A budget replaces a missing data set; scale paper replaces nothing.
 STAND_INS = {
     "svhn": "fmnist",
     "emnist_byclass": "emnist_letters",
@@ -56,57 +55,42 @@ STAND_INS = {
 }
 
 
-def at_scale(experiment: Experiment, scale: str) -> Experiment:
-    """The experiment of a paper, as it is run at a scale. Raises ValueError for an unknown scale."""
-    e = experiment
-    check_scale(scale)
-    if scale == "paper":
-        return e
-    if one_shot_setting(e):
-        return one_shot_at_scale(e, scale)
-    if scale == "smoke":
-        mlp = e.model == "mlp"
-        network: dict[str, Any] = {"model": "mlp", "width": 0.25} if mlp else {"model": "cnn", "width": 0.125}
-        epochs = -(-e.local_epochs // 3)
-        count = 1 if e.clients == 1 else 20
-        clients = {"clients": count, "sampled": min(e.sampled, count), "min_samples": 1}
-        options = resized(e, network["model"], 15 * epochs)
-        return e.replace(
-            dataset="digits", rounds=15, local_epochs=epochs, method_options=options, partition=replaced_partition(e),
-            **clients, **network,
-        )  # fmt: skip
-    rounds, model = max(40, e.rounds // 10), e.model if e.model in SMALL_NETWORKS else "cnn"
-    return e.replace(
-        dataset=stand_in(e.dataset),
-        partition=e.partition if stand_in(e.dataset) == e.dataset else replaced_partition(e),
-        model=model,
-        method_options=resized(e, model, rounds * e.local_epochs),
-        sample_share=0.2,
-        test_size=2_000,
-        width=0.25,
-        rounds=rounds,
-        # FedImpro's 0.1, without momentum, was chosen for a ResNet with BatchNorm: the CNN stays at chance with it.
-        lr=e.lr if model == e.model else min(e.lr, 0.03),
-        # A smaller stand-in may be unable to give every client the printed minimum.
-        min_samples=1 if stand_in(e.dataset) != e.dataset else e.min_samples,
-    )
+def at_scale(experiment: Experiment, scale: Scale) -> Experiment:
+    """A paper's experiment reduced to a scale or a budget of operations.
+
+    Raises ValueError for an unknown scale and for a budget that is too small.
+    """
+    name = scale_name(scale)
+    if name == "paper":
+        return experiment
+    if name == "smoke":
+        return smoke_one_shot(experiment) if one_shot_setting(experiment) else smoke(experiment)
+    return budget.within(with_stand_in(experiment), SMALL if name == "small" else float(name))
 
 
-def one_shot_setting(e: Experiment) -> bool:
-    """Whether a run belongs to the comparison of one-shot methods; FedAvg's do, with pixels as generators make them."""
-    return e.one_shot or e.pixels == "unit"
-
-
-def one_shot_at_scale(e: Experiment, scale: str) -> Experiment:
-    """A run in the setting of the one-shot methods at scale smoke or small; no data set is replaced at scale small."""
+def smoke(e: Experiment) -> Experiment:
+    """A multi-round experiment reduced to seconds."""
+    mlp = e.model == "mlp"
+    network: dict[str, Any] = {"model": "mlp", "width": 0.25} if mlp else {"model": "cnn", "width": 0.125}
+    rounds, epochs = 15, -(-e.local_epochs // 3)
+    clients = 1 if e.clients == 1 else 20
     options = dict(e.method_options)
-    if e.one_shot:
+    if e.method == "fedimpro":  # the cut moves to the CNN's corresponding stage, the ramp to the same part of the run
+        if network["model"] != e.model and options.get("cut") is not None:
+            options["cut"] = CUTS[options["cut"]]
+        options["ramp"] = options.get("ramp", 500) * rounds * epochs / (e.rounds * e.local_epochs)
+    return e.replace(
+        dataset="digits", rounds=rounds, local_epochs=epochs, method_options=options, partition=without_writers(e),
+        clients=clients, sampled=min(e.sampled, clients), min_samples=1, **network,
+    )  # fmt: skip
+
+
+def smoke_one_shot(e: Experiment) -> Experiment:
+    """An experiment in the one-shot setting, reduced to seconds."""
+    options = dict(e.method_options)
+    if is_one_shot(e):
         now = vars(oneshot.build(e.method, options))
-        options |= {name: min(now[name], most) for name, most in SERVER[scale].items() if name in now}
-    if scale == "small":
-        width = 1.0 if e.model == "cnn2" else 0.25 if e.model == "resnet18" else 0.5
-        epochs = -(-e.local_epochs // 10)
-        return e.replace(train_size=10_000, test_size=2_000, width=width, local_epochs=epochs, method_options=options)
+        options |= {name: min(now[name], most) for name, most in SMOKE_SERVER.items() if name in now}
     clients = min(e.clients, 5)
     return e.replace(
         dataset="digits", model="cnn2", client_models=tuple(SMOKE_NETWORKS.get(name, name) for name in e.client_models),
@@ -115,48 +99,126 @@ def one_shot_at_scale(e: Experiment, scale: str) -> Experiment:
     )  # fmt: skip
 
 
-def resized(e: Experiment, model: str, epochs: int) -> dict[str, Any]:
-    """Method options that refer to the network or to the length of a run, as they are with another ``model``.
+def with_stand_in(e: Experiment) -> Experiment:
+    """The experiment with a stand-in if its own data set is missing at every image size.
 
-    epochs: local epochs of the whole run. FedImpro's cut moves to the CNN's corresponding stage, and the weight of its
-    drawn features rises over the same share of the run.
+    The stand-in has no writers, and may be too small to give every client the printed minimum.
     """
-    options = dict(e.method_options)
-    if e.method == "fedimpro":
-        if model != e.model and options.get("cut") is not None:
-            options["cut"] = CUTS[options["cut"]]
-        options["ramp"] = options.get("ramp", 500) * epochs / (e.rounds * e.local_epochs)
-    return options
+    other = stand_in(e.dataset)
+    return e if other == e.dataset else e.replace(dataset=other, partition=without_writers(e), min_samples=1)
 
 
-def replaced_partition(e: Experiment) -> str:
-    """The partition of a data set that stands in for another: it has no writers."""
+def without_writers(e: Experiment) -> str:
+    """The partition on a stand-in data set, which has no writers."""
     return "iid" if e.partition == "natural" else e.partition
 
 
 def stand_in(dataset: str) -> str:
-    """The data set that is used for ``dataset`` at scale small."""
-    return dataset if available(dataset) else STAND_INS.get(dataset, dataset)
+    """The data set used for ``dataset`` within a budget."""
+    sizes = sides(DATASETS[dataset].size) if dataset in DATASETS else (None,)
+    here = any(available(dataset, image_size=size) for size in sizes)
+    return dataset if here else STAND_INS.get(dataset, dataset)
 
 
-def check_scale(scale: str) -> None:
-    """Raise ValueError for an unknown scale, whose name must not become that of a folder."""
-    one_of("scale", scale, RULES)
+def scale_name(scale: Any) -> str:
+    """The name of a scale in results and folders: "smoke", or a budget such as "1e14".
 
-
-def rules(scale: str, experiments: Sequence[Experiment]) -> str:
-    """What a reader must know about the numbers of a scale: the rule, and the data sets that were replaced.
-
-    experiments: those of a table or figure at the paper's scale.
+    Raises ValueError for anything but a known name or a number of operations above 0.
     """
-    if any(one_shot_setting(e) for e in experiments):
-        return f"Scale {scale}: {ONE_SHOT_RULES[scale]}"
-    replaced = sorted({e.dataset for e in experiments if scale == "small" and stand_in(e.dataset) != e.dataset})
-    text = f"Scale {scale}: {RULES[scale]}"
-    for dataset in replaced:
-        text += f" {DATASETS[dataset].title} is replaced by {DATASETS[stand_in(dataset)].title}."
-    if any(at_scale(e, scale).partition != e.partition for e in experiments):
-        text += " Clients that are writers become equal random parts."
-    if scale == "smoke" and any(e.clients == 1 for e in experiments):
-        text += " Centralized training has one client that holds everything."
-    return text
+    if isinstance(scale, str) and scale in RULES:
+        return scale
+    try:
+        operations = 0.0 if isinstance(scale, bool) else float(scale)
+    except (TypeError, ValueError, OverflowError):
+        operations = 0.0
+    if not 0 < operations <= MOST:
+        raise ValueError(
+            f"unknown scale {quote(scale)}; choose one of {', '.join(RULES)}, or a number of operations above 0"
+        )
+    return budget.spelled(operations)
+
+
+def chosen(budget: str, experiments: Sequence[Experiment], jobs: int = 1) -> str:
+    """The scale for ``--budget``: operations per run, or a time for all experiments such as "90min" or "2h".
+
+    experiments: at the paper's scale. A time is converted with the measured speed of this machine to 1, 2 or 5 times a
+    power of ten: the largest budget that fits, or the smallest that gives the same runs. The same number then asks for
+    the same runs again. Raises ValueError for anything else, and for a time in which no budget fits.
+    """
+    duration = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(s|min|h|d)", budget.strip())
+    if duration is None:
+        try:
+            return scale_name(float(budget))
+        except ValueError:
+            raise ValueError(
+                f"budget is {quote(budget)}, but must be a number of operations above 0, such as 1e14, or a time such "
+                "as 90min or 2h"
+            ) from None
+    seconds = float(duration[1]) * {"s": 1, "min": 60, "h": 3600, "d": 86400}[duration[2]]
+    grid = [f"{digit}e{power}" for power in range(9, 19) for digit in (1, 2, 5)]
+    took = cache(lambda name: _core_seconds(experiments, name))
+    longest = bisect_right(grid, seconds * jobs, key=took) - 1
+    if longest < 0 or took(grid[longest]) < 0:
+        least = next(name for name in grid if took(name) >= 0)
+        raise ValueError(
+            f"a budget of {budget} is too short: {least} operations, the least that suffices for each of these "
+            f"{len(experiments)} runs, take {cost.format_duration(took(least) / jobs)}"
+        )
+    return grid[bisect_left(grid, took(grid[longest]), key=took)]
+
+
+def _core_seconds(experiments: Sequence[Experiment], budget: str) -> float:
+    """Seconds of one core for all experiments within a budget; -1 if it is too small for one of them."""
+    try:
+        return sum(map(cost.seconds, {at_scale(e, budget) for e in experiments}))
+    except ValueError:
+        return -1.0
+
+
+def rules(scale: Scale, experiments: Sequence[Experiment]) -> str:
+    """What a reader must know about the numbers of a scale: one line, and for a budget one more per setting.
+
+    experiments: of a table or figure at the paper's scale.
+    """
+    name = scale_name(scale)
+    if name in ("smoke", "paper"):
+        one_shot = name == "smoke" and any(one_shot_setting(e) for e in experiments)
+        text = f"Scale {name}: {SMOKE_ONE_SHOT if one_shot else RULES[name]}"
+        if any(at_scale(e, name).partition != e.partition for e in experiments):
+            text += " Clients that are writers become equal random parts."
+        if name == "smoke" and any(e.clients == 1 for e in experiments):
+            text += " Centralized training has one client that holds everything."
+        return text
+    text = f"Scale small: {RULES['small']}" if name == "small" else f"At most {name} operations of FedAvg per run."
+    return "\n".join([text, *settings(name, experiments)])
+
+
+def settings(scale: Scale, experiments: Sequence[Experiment]) -> list[str]:
+    """A line per setting of a grid: its changes at a scale, and its share of the printed operations."""
+    texts: dict[str, list[str]] = {}
+    for place, e in _dearest(experiments).items():
+        reduced = at_scale(e, scale)
+        changes, share = ", ".join(budget.reductions(e, reduced)), percent(budget.share(e, reduced))
+        text = f"{changes}; {share} of the printed operations." if changes else "as printed."
+        texts.setdefault(text, []).append(place)
+    return [f"{'; '.join(places)}: {text}" for text, places in texts.items()]
+
+
+def _dearest(experiments: Iterable[Experiment]) -> dict[str, Experiment]:
+    """Setting -> an experiment that shows what a scale changes in it: of one-shot methods, one with most operations."""
+    chosen: dict[str, Experiment] = {}
+    for e in experiments:
+        place = setting(e)
+        if place not in chosen or (is_one_shot(e) and cost.operations(e) > cost.operations(chosen[place])):
+            chosen[place] = e
+    return chosen
+
+
+def percent(part: float) -> str:
+    """A share in two digits, such as "3.8 %" or "0.012 %"."""
+    return f"{float(f'{100 * part:.2g}'):g} %"
+
+
+def setting(e: Experiment) -> str:
+    """``CIFAR-10, cnn, 5 of 200, E = 5``; E is the number of local epochs."""
+    return f"{DATASETS[e.dataset].title}, {e.model}, {e.sampled} of {e.clients}, E = {e.local_epochs}"

@@ -1,10 +1,9 @@
 """The hyperparameters of the papers' runs with their origin (``data/paper/hyperparameters.csv``), and overriding them.
 
-A row of the file holds for a method of a paper, or for ``all`` of them, and where it names a data set only there.
-``kind`` says where its value goes: "option" is an option of the method that the runs state, "default" one that they
-leave at the method's own default, which must be this value, "training" a field of the Experiment. Values are JSON. A
-method without a hyperparameter of its own has a row of no kind. ``origin``: the paper; the code of its authors; public
-code of others; the default of the method's source, paper or code; or ours.
+A row applies to one method of a paper, or to ``all``; if it names a data set, only to that one. ``kind``: "option" sets
+an option of the method; "default" records an option that must equal the method's default; "training" sets a field of
+the Experiment; a method without own hyperparameters has a row of no kind. Values are JSON. ``origin``: the paper; the
+code of its authors; public code of others; the default of the method's source, paper or code; or ours.
 """
 
 import json
@@ -20,10 +19,11 @@ import pandas as pd
 
 from paperlib import methods as multi_round
 from paperlib import oneshot
-from paperlib.checks import one_line, shown
+from paperlib.checks import one_line, quote
 from paperlib.experiment import Experiment
-from paperlib.ingredients.options import options_of
-from paperlib.papers.values import TITLES, check_paper, rows_of
+from paperlib.federated.options import options_of
+from paperlib.papers.catalogue import PAPERS, TITLES
+from paperlib.papers.printed import check_paper, rows_of
 from paperlib.paths import PAPER_VALUES
 
 FILE = PAPER_VALUES / "hyperparameters.csv"
@@ -83,47 +83,47 @@ class HyperparameterTable(pd.DataFrame):
 
 
 def hyperparameters(paper: str) -> HyperparameterTable:
-    """What the runs of a paper are made with, and why: the first to look at before a comparison is trusted.
+    """The hyperparameters of a paper's runs and their origin: read them before you trust a comparison.
 
     Columns: method ("all": of every method), dataset ("" is any), kind, hyperparameter, value, origin, where, note; see
     this module for kind and origin. Raises ValueError for an unknown paper.
     """
     check_paper(paper)
-    shown = [
+    table_rows = [
         (row.method, row.dataset, row.kind, row.name, "" if row.kind == "" else _text(row.value), row.origin, row.where,
          row.note)
         for row in rows(paper)
     ]  # fmt: skip
     columns = ["method", "dataset", "kind", "hyperparameter", "value", "origin", "where", "note"]
-    return HyperparameterTable(shown, columns=columns)
+    return HyperparameterTable(table_rows, columns=columns)
 
 
 def methods(paper: str) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Name in the paper -> name in the registry, and the options that its runs state."""
+    """Name in the paper -> name in the registry, and the options set by the paper's runs."""
     names = dict.fromkeys(row.method for row in rows(paper) if row.method != "all")
     chosen = {name: _stated(paper, name, "") for name in names}
-    return {name: (setting.method, setting.options) for name, setting in chosen.items()}
+    return {name: (setting.method, dict(setting.options)) for name, setting in chosen.items()}
 
 
 def setting(paper: str, method: str, dataset: str, **printed: Any) -> Setting:
-    """How the paper runs a method on a data set, with the overrides that are in force.
+    """How the paper runs a method on a data set, with the active overrides.
 
-    printed: training fields that the paper prints for this very cell, which go before those of the file.
+    printed: training fields that the paper prints for this cell; they take precedence over the file.
     """
-    stated, overrides = _stated(paper, method, dataset), _overrides.get() or {}
-    options, training = dict(stated.options), stated.training | printed | dict(overrides.get("all", {}))
-    own = options_of(type(build(stated.method)))
+    chosen, overrides = _stated(paper, method, dataset), _overrides.get() or {}
+    options, training = dict(chosen.options), chosen.training | printed | dict(overrides.get("all", {}))
     for name, value in overrides.get(method, {}).items():
+        own = options_of(type(build(chosen.method)))
         (options if name in own else training)[name] = value
-    return Setting(stated.method, options, training)
+    return Setting(chosen.method, options, training)
 
 
 @contextmanager
 def overriding(paper: str, overrides: Overrides | None) -> Iterator[None]:
-    """While it lasts, `setting` answers with some hyperparameters of a paper replaced.
+    """Within the context, `setting` replaces some hyperparameters of a paper.
 
-    A method's own option goes before a training field of the same name; what a table or figure varies itself stays as
-    it varies it. Raises ValueError, in one sentence, for a method or hyperparameter that the paper does not have here.
+    A method's option takes precedence over a training field of the same name. Values that a table or figure varies
+    itself are not replaced. Raises ValueError, in one sentence, for an unknown method or hyperparameter.
     """
     check(paper, overrides)
     token = _overrides.set(overrides)
@@ -137,24 +137,26 @@ _overrides: ContextVar[Overrides | None] = ContextVar("overrides", default=None)
 
 
 def check(paper: str, overrides: Overrides | None) -> None:
-    """Raise ValueError for overrides that name what there is not, or have values of a wrong kind."""
+    """Raise ValueError for overrides with unknown names or wrong types."""
     if not isinstance(overrides, Mapping | None):
         example = '{"FedProx": {"mu": 0.1}}'
-        raise ValueError(f"overrides is {shown(overrides)}, but must map methods to values, as {example}")
+        raise ValueError(f"overrides is {quote(overrides)}, but must map methods to values, as {example}")
     known = methods(paper)
     for method, values in (overrides or {}).items():
         if method != "all" and method not in known:
             names = ", ".join(repr(name) if "," in name else name for name in ("all", *known))
             title = TITLES[paper]
-            raise ValueError(f"overrides name {shown(method)}, which {title} does not have here; there are {names}")
+            raise ValueError(f"overrides name {quote(method)}, which {title} does not have here; there are {names}")
         if not isinstance(values, Mapping):
-            raise ValueError(f"overrides of {method} are {shown(values)}, but must map hyperparameters to values")
+            raise ValueError(f"overrides of {method} are {quote(values)}, but must map hyperparameters to values")
         registry, options = known.get(method, ("fedavg", {}))
         own = options_of(type(build(registry)))
         for name in values:
             if name not in own and name not in TRAINING:
-                there = ", ".join((*own, *TRAINING))
-                raise ValueError(f"overrides of {method} name {shown(name)}, which is no hyperparameter of it: {there}")
+                choices = ", ".join((*own, *TRAINING))
+                raise ValueError(
+                    f"overrides of {method} name {quote(name)}, which is no hyperparameter of it: {choices}"
+                )
         given = {name: value for name, value in values.items() if name in own}
         try:
             build(registry, options | given)
@@ -175,29 +177,29 @@ def described(overrides: Overrides) -> str:
 
 @cache
 def rows(paper: str) -> tuple[Row, ...]:
-    """The lines of the file that belong to a paper. Raises ValueError for an unknown paper."""
+    """The rows of a paper. Raises ValueError for an unknown paper."""
     check_paper(paper)
-    return tuple(row for row in read(FILE) if row.paper == paper)
+    return tuple(row for row in read(PAPERS[paper].folder / FILE.name) if row.paper == paper)
 
 
 def read(file: Path) -> list[Row]:
-    """All lines of such a file, checked. Raises ValueError, in one sentence, for the first that cannot be."""
-    found = []
+    """All rows of such a file, checked. Raises ValueError, in one sentence, for the first invalid row."""
+    checked = []
     for number, line in enumerate(rows_of(file, [f.name for f in fields(Row)]), start=2):
         try:
             value = _json(line.pop("value"))
-            found.append(Row(**line, value=value))
-            _check(found[-1])
+            checked.append(Row(**line, value=value))
+            _check(checked[-1])
         except ValueError as error:
             raise ValueError(f"{file.name}, line {number}: {error}") from None
-    return found
+    return checked
 
 
 def _json(text: str) -> Any:
     try:
         return json.loads(text or "null")
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"value is {shown(text)}, but must be JSON ({one_line(error)})") from None
+        raise ValueError(f"value is {quote(text)}, but must be JSON ({one_line(error)})") from None
 
 
 def _check(row: Row) -> None:
@@ -205,28 +207,29 @@ def _check(row: Row) -> None:
         ("paper", row.paper, TITLES), ("kind", row.kind, KINDS), ("origin", row.origin, ORIGINS),
     ):  # fmt: skip
         if value not in choices:
-            raise ValueError(f"unknown {name} {shown(value)}; choose one of {', '.join(filter(None, choices))}")
+            raise ValueError(f"unknown {name} {quote(value)}; choose one of {', '.join(filter(None, choices))}")
     method = row.registry or "fedavg"
     build(method)
     if row.kind == "training":
         if row.name not in TRAINING:
-            raise ValueError(f"training has no hyperparameter {shown(row.name)}; there are {', '.join(TRAINING)}")
+            raise ValueError(f"training has no hyperparameter {quote(row.name)}; there are {', '.join(TRAINING)}")
         Experiment(**{row.name: row.value})
     elif row.kind == "default":
         default = getattr(build(method), row.name, "none at all")
         if default != row.value or isinstance(default, bool) != isinstance(row.value, bool):
-            raise ValueError(f"{row.name} of {method} is {shown(row.value)}, but its default is {default!r}")
+            raise ValueError(f"{row.name} of {method} is {quote(row.value)}, but its default is {default!r}")
     else:
         build(method, {row.name: row.value} if row.kind else {})
 
 
+@cache
 def _stated(paper: str, method: str, dataset: str) -> Setting:
-    """What the file says, from what holds for all methods and data sets to what holds for these."""
-    found = [row for row in rows(paper) if row.method in ("all", method) and row.dataset in ("", dataset)]
-    found.sort(key=lambda row: (row.method != "all", row.dataset != ""))
-    options = {row.name: row.value for row in found if row.kind == "option"}
-    training = {row.name: row.value for row in found if row.kind == "training"}
-    return Setting(found[-1].registry, options, training)
+    """The setting from the file; rows for this method and data set replace those for all."""
+    matching = [row for row in rows(paper) if row.method in ("all", method) and row.dataset in ("", dataset)]
+    matching.sort(key=lambda row: (row.method != "all", row.dataset != ""))
+    options = {row.name: row.value for row in matching if row.kind == "option"}
+    training = {row.name: row.value for row in matching if row.kind == "training"}
+    return Setting(matching[-1].registry, options, training)
 
 
 def _text(value: Any) -> str:

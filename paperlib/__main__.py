@@ -1,0 +1,5 @@
+"""``python -m paperlib``."""
+
+from paperlib.cli import app
+
+app(prog_name="python -m paperlib")

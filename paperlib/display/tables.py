@@ -1,0 +1,229 @@
+"""Tables of a paper as HTML, CSV, LaTeX and text: our value beside the printed one, and plain descriptions."""
+
+import html
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from paperlib.display import saving
+from paperlib.markup import latex
+
+# The first column, which stays where a wide table is scrolled.
+STAYS = (
+    "text-align:left;padding:2px 8px;position:sticky;left:0;z-index:1;"
+    "background:var(--jp-layout-color0, var(--pst-color-background, #fff))"
+)
+RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+QUANTITIES = ("ours", "std", "printed", "printed_std", "difference", "status", "printed_status")
+
+
+class ResultTable(pd.DataFrame):
+    """Rows and columns as printed; per column ours, std, printed, printed_std, difference, status, printed_status.
+
+    Columns are a MultiIndex (column of the paper, quantity). Status is "n of m seeds", "not run", "failed" or "printed
+    only" (no run is like it); ``title``, ``caption`` (scale, seeds, data, version), ``newer`` (rows of methods that the
+    paper does not print, which are not ranked) and ``path`` (where `save` writes, without suffix) belong to the whole.
+
+    elsewhere: lines of the caption that stand under another table of the same notebook, and are left out where this one
+    is shown, not where it is saved. marked: whether the rows compete, so that the best of a column is marked. counts:
+    cells (row, column) that count something. runs: digests of the runs that it is made from.
+    """
+
+    _metadata = ["title", "caption", "path", "lower_is_better", "newer", "elsewhere", "marked", "counts", "runs"]
+    newer: tuple[str, ...] = ()
+    title: str
+    lower_is_better: tuple[str, ...]
+    caption: str
+    path: Path
+    marked: bool = True
+    counts: frozenset[tuple[str, str]] = frozenset()
+    runs: tuple[str, ...] = ()
+    elsewhere: frozenset[str] = frozenset()
+
+    @property
+    def _constructor(self) -> Any:
+        return pd.DataFrame  # a part of the table is an ordinary frame
+
+    @property
+    def labels(self) -> list[str]:
+        """The columns of the paper."""
+        return list(dict.fromkeys(self.columns.get_level_values(0)))
+
+    def text(
+        self, best: tuple[str, str] = ("", ""), second: tuple[str, str] = ("", ""), escape: Callable[[str], str] = str
+    ) -> pd.DataFrame:
+        """The table as strings, columns ours and printed; what encloses the best and the second value of a column.
+
+        escape: makes of a cell what stands for it in the language of the marks. A raised number is that of a cell's
+        seeds, where others have more.
+        """
+        shown = {}
+        seeds = {label: [_seeds(status) for status in self[(label, "status")]] for label in self.labels}
+        most = max((n for column in seeds.values() for n in column), default=0)
+        for label in self.labels:
+            for name in ("ours", "printed"):
+                spread, status = ("std", "status") if name == "ours" else ("printed_std", "printed_status")
+                values = self[(label, name)].to_numpy(float)
+                valid = np.isfinite(values) & (self[(label, status)] != "failed").to_numpy()
+                valid &= ~self.index.isin(self.newer)
+                ranked = sorted(set(values[valid]), reverse=label not in self.lower_is_better)
+                marks = dict(zip(ranked, (best, second) if self.marked else (), strict=False))
+                shown[(label, name)] = [
+                    _marked(
+                        _cell(value, std, note, 0 if (row, label) in self.counts else 2)
+                        + (str(n).translate(RAISED) if name == "ours" and 0 < n < most else ""),
+                        marks.get(value) if good else None,
+                        escape,
+                    )
+                    for row, value, std, note, good, n in zip(
+                        self.index, values, self[(label, spread)].to_numpy(float), self[(label, status)], valid,
+                        seeds[label], strict=True,
+                    )
+                ]  # fmt: skip
+        return pd.DataFrame(shown, index=self.index)
+
+    def _repr_html_(self) -> str:
+        return self._page(without(self.caption, self.elsewhere))
+
+    def _page(self, caption: str) -> str:
+        marked = self.text(("<b>", "</b>"), ("<u>", "</u>"), html.escape)
+        return _html(self.title, marked, caption, self.newer)
+
+    def __repr__(self) -> str:
+        return f"{self.title}\n{self.text().to_string()}\n{without(self.caption, self.elsewhere)}"
+
+    def save(self) -> "ResultTable":
+        """Write CSV (one line per cell), LaTeX (booktabs, best bold, second underlined), HTML; returns the table.
+
+        What more runs stand behind is not replaced, see `paperlib.display.saving`.
+        """
+        self.path, said = saving.place(self.path, self.runs)
+        self.caption = "\n".join(filter(None, (self.caption, said)))
+        self.long().to_csv(self.path.with_suffix(".csv"), index=False)
+        text = _named_in_latex(self.text(("\\textbf{", "}"), ("\\underline{", "}"), latex))
+        caption = latex(f"{self.title}. {self.caption}")
+        body = text.to_latex(escape=False, multicolumn_format="c", caption=caption)
+        self.path.with_suffix(".tex").write_text(body, encoding="utf-8")
+        self.path.with_suffix(".html").write_text(self._page(self.caption), encoding="utf-8")
+        return self
+
+    def long(self) -> pd.DataFrame:
+        """One row per cell."""
+        rows = self.index.names
+        parts = [
+            pd.DataFrame({q: self[(label, q)] for q in QUANTITIES}).assign(column=label).reset_index()
+            for label in self.labels
+        ]
+        return pd.concat(parts, ignore_index=True)[[*rows, "column", *QUANTITIES]].round(4)
+
+
+@dataclass
+class DescriptionTable:
+    """A table that says what is done; ``data`` holds its rows, ``path`` is where `save` writes, without suffix."""
+
+    title: str
+    caption: str
+    data: pd.DataFrame
+    path: Path
+
+    def _repr_html_(self) -> str:
+        with pd.option_context("display.max_colwidth", None):
+            body = self.data.to_html(border=0, na_rep="", justify="left")
+        return f"<p><b>{html.escape(self.title)}</b></p>\n{body}\n{_note(self.caption)}\n"
+
+    def __repr__(self) -> str:
+        return f"{self.title}\n{self.data.to_string(na_rep='')}\n{self.caption}"
+
+    def save(self) -> "DescriptionTable":
+        """Write CSV, LaTeX (booktabs) and HTML; returns the table itself."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.data.to_csv(self.path.with_suffix(".csv"))
+        text = _named_in_latex(self.data.map(str).map(latex))
+        caption = latex(f"{self.title}. {self.caption}")
+        self.path.with_suffix(".tex").write_text(text.to_latex(escape=False, caption=caption), encoding="utf-8")
+        self.path.with_suffix(".html").write_text(self._repr_html_(), encoding="utf-8")
+        return self
+
+
+def _marked(text: str, mark: tuple[str, str] | None, escape: Callable[[str], str]) -> str:
+    first, last = mark or ("", "")
+    return first + escape(text) + last
+
+
+def _seeds(status: str) -> int:
+    """n of the status "n of m seeds"; 0 of any other."""
+    first, _, rest = status.partition(" of ")
+    return int(first) if rest.endswith("seeds") else 0
+
+
+def _cell(value: float, std: float, status: str, decimals: int = 2) -> str:
+    """``12.34 ± 0.56``; the status where there is no number, and beside the number of a failed cell.
+
+    The mean of what is counted has a decimal only where it is no whole number.
+    """
+    if not np.isfinite(value):
+        return status
+    if decimals == 0 and (value % 1 or std > 0):
+        decimals = 1
+    text = f"{value:.{decimals}f} ± {std:.{decimals}f}" if np.isfinite(std) else f"{value:.{decimals}f}"
+    return f"{text} (failed)" if status == "failed" else text
+
+
+def _named_in_latex(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame whose rows and columns have names that LaTeX prints."""
+    index = pd.Index([latex(str(label)) for label in frame.index], name=latex(str(frame.index.name or "")) or None)
+    columns = frame.columns.map(lambda label: tuple(map(latex, label)) if isinstance(label, tuple) else latex(label))
+    return frame.set_axis(index).set_axis(columns, axis=1)
+
+
+@dataclass
+class Note:
+    """Lines of text, shown as a caption is."""
+
+    text: str
+
+    def _repr_html_(self) -> str:
+        return _note(self.text)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def without(caption: str, elsewhere: Collection[str]) -> str:
+    """A caption without the lines that stand elsewhere."""
+    return "\n".join(line for line in caption.splitlines() if line not in elsewhere)
+
+
+def _note(text: str) -> str:
+    lines = "<br>".join(html.escape(line) for line in text.splitlines())
+    return f'<p style="color:#555;max-width:60em">{lines}</p>'
+
+
+def _html(title: str, cells: pd.DataFrame, caption: str, newer: tuple[str, ...] = ()) -> str:
+    labels = list(dict.fromkeys(cells.columns.get_level_values(0)))
+    style = "padding:2px 8px;text-align:right;white-space:nowrap"
+    edge = ";border-left:1px solid #bbb"
+    top = "".join(f'<th colspan="2" style="text-align:center{edge}">{html.escape(label)}</th>' for label in labels)
+    sub = f'<th style="{style}{edge}">ours</th><th style="{style};color:#777">printed</th>' * len(labels)
+    body = ""
+    for key, row in cells.iterrows():
+        if newer and key == newer[0]:
+            body += (
+                f'<tr><th colspan="{1 + 2 * len(labels)}" style="text-align:left;color:#777">newer methods</th></tr>\n'
+            )
+        body += f'<tr><th style="{STAYS}">{html.escape(str(key))}</th>'
+        for label in labels:
+            ours, printed = row[(label, "ours")], row[(label, "printed")]
+            body += f'<td style="{style}{edge}">{ours}</td><td style="{style};color:#777">{printed}</td>'
+        body += "</tr>\n"
+    name = html.escape(str(cells.index.name or ""))
+    return (
+        f"<p><b>{html.escape(title)}</b></p>\n"
+        '<div style="overflow-x:auto" tabindex="0"><table style="border-collapse:collapse">\n'
+        f'<tr><th style="{STAYS}">{name}</th>{top}</tr>\n<tr><th style="{STAYS}"></th>{sub}</tr>\n'
+        f"{body}</table></div>\n{_note(caption)}\n"
+    )

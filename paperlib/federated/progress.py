@@ -1,0 +1,69 @@
+"""What changes during a run, and what a measure sees of it."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from paperlib.federated.client_states import ClientStates
+from paperlib.federated.evaluation import Scores
+from paperlib.federated.method import FedAvg, State
+
+Row = dict[str, float]
+
+
+@dataclass
+class Progress:
+    """Everything that changes during a run, and all that it needs to go on after an interruption.
+
+    round: rounds finished. theta: [P], the global model. buffers: [Q]. server: the method's server state.
+    clients: client -> its persistent state, only for clients that have taken part and methods that keep one.
+    """
+
+    round: int
+    theta: Tensor
+    buffers: Tensor
+    server: State
+    clients: ClientStates = field(default_factory=ClientStates)
+
+    @property
+    def finite(self) -> bool:
+        """False after a NaN or an infinity, from which no method recovers."""
+        return bool(torch.isfinite(self.theta).all() and torch.isfinite(self.buffers).all())
+
+
+@dataclass
+class LocalModel:
+    """A sampled client's model after its local epochs: theta [P], buffers [Q], and its weight in the average."""
+
+    client: int
+    weight: float
+    theta: Tensor
+    buffers: Tensor
+
+
+@dataclass
+class RoundSnapshot:
+    """What a measure sees: the state after a round's aggregation, the local models before it, the global scores."""
+
+    method: FedAvg
+    progress: Progress
+    local_models: list[LocalModel]
+    scores: Scores
+    pool: Executor
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What is recorded at every evaluation beside accuracy and loss.
+
+    local_models: whether a function looks at the local models of the round, which then stay in memory until it has.
+    """
+
+    functions: tuple[Callable[[RoundSnapshot], Row], ...] = ()
+    local_models: bool = False
+
+
+NO_MEASURES = Measures()

@@ -1,0 +1,52 @@
+"""What the docstrings of methods say about them: the paper that each is from, and what it changes."""
+
+import inspect
+import re
+from types import ModuleType
+
+CITATION = re.compile(r'(?:([^"]*? \d{4}), )?"([^":?]+\??)')
+
+
+def paper(method: type) -> str:
+    """Authors, year and short title of the paper that a method is from; empty if its module cites none."""
+    citation = CITATION.match(source(method))
+    return "" if citation is None else ", ".join(part for part in citation.groups() if part)
+
+
+def source(method: type) -> str:
+    """The paragraphs of the module's docstring that cite the paper."""
+    return " ".join(paragraphs(inspect.getmodule(method))[1:])
+
+
+def changes(method: type) -> str:
+    """What a method changes, in one line: the headline of its module, or its own where a module has several methods."""
+    module = inspect.getmodule(method)
+    assert module is not None
+    headline = paragraphs(module)[0]
+    name, _, text = headline.partition(": ")
+    its_own = method.__name__.lower() in re.sub(r"\W", "", name).lower()
+    if text and its_own and _classes(module) == 1:
+        return text[0].upper() + text[1:]
+    return paragraphs(method)[0]
+
+
+def paragraphs(documented: object) -> list[str]:
+    """The paragraphs of a docstring, each on one line; at least one."""
+    text = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
+    return [" ".join(part.split()) for part in text.split("\n\n")]
+
+
+def _classes(module: ModuleType) -> int:
+    return sum(inspect.isclass(value) and value.__module__ == module.__name__ for value in vars(module).values())
+
+
+def code(method: type) -> str:
+    """The code of a method; of one that was typed into a notebook, whose text Python does not keep, its functions."""
+    try:
+        return inspect.getsource(method)
+    except (OSError, TypeError):
+        functions = [value for value in vars(method).values() if inspect.isfunction(value)]
+    try:
+        return "\n".join(map(inspect.getsource, functions))
+    except OSError:
+        return ""

@@ -1,0 +1,79 @@
+"""FedWMSAM: clients follow the global momentum, and take the gradient where it says that the loss rises.
+
+Li et al. 2025, "A fast and flat federated learning method via weighted momentum and sharpness-aware minimization".
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from paperlib.federated.context import Batch, Visit
+from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.options import option
+from paperlib.federated.uploads import seen
+from paperlib.methods.math.vectors import ascent, effective_steps
+from paperlib.methods.scaffold import Scaffold
+
+
+class FedWMSAM(FedAvg):
+    """Clients descend along alpha g + (1 - alpha) Delta_k, with Delta_k = Delta + alpha / (1 - alpha) (c - c_k).
+
+    Delta is the mean gradient of the last round, c_k that of client k in its last one, c the mean of all c_k. g is the
+    gradient at w + rho d / ||d||, d = w^t + b Delta_k - w, after b steps. alpha <- 0.99 alpha + 0.01 a, where a, in
+    [0.1, 0.9], is the mean of 1 + cos(Delta_k's update, Delta): small where updates go down along Delta.
+
+    rho: the best of the authors, whose code has 0.1. alpha: the first one. Delta and c_k are divided by the effective
+    number of steps, so that they are gradients with momentum, too, which the paper does not have.
+    """
+
+    excludes = {Scaffold: "both correct the drift with control variates of their own"}
+    rho: float = option(0.01, at_least=0)
+    alpha: float = option(0.1, above=0, below=1)
+
+    def server_init(self, theta: Tensor) -> State:
+        zero = torch.zeros_like(theta)
+        return super().server_init(theta) | {"Delta": zero, "c": zero, "alpha": theta.new_tensor(self.alpha)}
+
+    def client_init(self, client: int, theta: Tensor) -> State:
+        return super().client_init(client, theta) | {"c": torch.zeros_like(theta)}
+
+    def broadcast(self, server: State, theta: Tensor) -> State:
+        return super().broadcast(server, theta) | {name: server[name] for name in ("Delta", "c", "alpha")}
+
+    def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
+        alpha = shared["alpha"]
+        visit.notes["Delta_k"] = shared["Delta"] + alpha / (1 - alpha) * (shared["c"] - own["c"])
+        visit.notes["goal"] = theta.clone()
+        return super().begin(theta, shared, own, visit)
+
+    def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
+        way = ascent(batch.notes["goal"] - theta, self.rho)
+        batch.notes["goal"] = batch.notes["goal"] + batch.notes["Delta_k"]
+        g = super().gradient(theta + way, batch, shared, own)
+        return g.mul_(shared["alpha"]).add_((1 - shared["alpha"]) * batch.notes["Delta_k"])
+
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, visit)
+        optimizer = visit.optimizer
+        steps = effective_steps(optimizer.steps, optimizer.momentum)
+        delta_c = (theta_0 - theta) / (steps * optimizer.lr) - shared["c"]
+        return upload | {"delta_c": delta_c}, own | {"c": own["c"] + delta_c}
+
+    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
+        Delta, total, weighted = server["Delta"], torch.zeros_like(theta), torch.zeros_like(theta)
+        weights, agreements = 0.0, []
+
+        def note(p: float, client: int, upload: Upload) -> None:
+            nonlocal weights
+            total.add_(upload["delta_c"])
+            weighted.add_(upload["delta_c"], alpha=p)
+            weights += p
+            agreements.append(1 + cosine_similarity(upload["delta"], Delta, dim=0))
+
+        new, state = super().aggregate(server, theta, seen(uploads, note))
+        agreement = torch.stack(agreements).mean() if Delta.any() else torch.zeros_like(server["alpha"])
+        return new, state | {
+            "Delta": weighted / weights + server["c"],
+            "c": server["c"] + total / self.context.experiment.clients,
+            "alpha": 0.99 * server["alpha"] + 0.01 * agreement.clamp(0.1, 0.9),
+        }

@@ -1,0 +1,101 @@
+"""Losses of a mini-batch, and what is done to its logits before."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import kl_div, log_softmax
+
+MASKED = -1e9  # a logit that takes no part; finite, so that its gradient is zero and not NaN
+
+
+def mean_of(values: Tensor, rows: Tensor | None) -> Tensor:
+    """Mean of one value per sample, [B], over the samples that count: bool [B], or None for all; scalar."""
+    return values.mean() if rows is None else values.masked_fill(~rows, 0.0).sum() / rows.sum()
+
+
+def adjust_logits(logits: Tensor, counts: Tensor, shift: Callable[[Tensor], Tensor]) -> Tensor:
+    """logits [B, C] + shift(counts), and minus infinity for a class the client has no sample of.
+
+    counts: int64 [C]; outputs beyond the first C stay as they are. shift: [C] -> [C], of counts that are at least 1. An
+    absent class thereby has probability zero and its row of the classifier no gradient.
+    """
+    own, others = logits.tensor_split([len(counts)], dim=1)
+    own = (own + shift(counts.clamp(min=1).to(logits.dtype))).masked_fill(counts == 0, -torch.inf)
+    return torch.cat([own, others], 1) if others.shape[1] else own
+
+
+def not_true(logits: Tensor, y: Tensor) -> Tensor:
+    """Logits [B, C] without the column of each sample's label y [B]: [B, C - 1]."""
+    column = torch.arange(logits.shape[1] - 1, device=logits.device)
+    return logits.gather(1, column + (column >= y[:, None]))
+
+
+def softened_kl(teacher: Tensor, student: Tensor, temperature: float, rows: Tensor | None = None) -> Tensor:
+    """KL(softmax(teacher / T) || softmax(student / T)) of logits [B, C], mean over the batch, scalar in nats.
+
+    rows: bool [B], the samples that count; None: all.
+    """
+    p, q = log_softmax(teacher / temperature, 1), log_softmax(student / temperature, 1)
+    if rows is None:
+        return kl_div(q, p, log_target=True, reduction="batchmean")
+    return mean_of(kl_div(q, p, log_target=True, reduction="none").sum(1), rows)
+
+
+def flatness_loss(logits: Tensor, y: Tensor, partner: Tensor | None = None) -> Tensor:
+    """KL of the output to its copy that is flat over the wrong classes; mean over the batch, in nats (FedACD, Eq. 7).
+
+    It equals (1 - p_y) KL(r || uniform), with r [B, C - 1] the softmax over the wrong classes alone. logits: [B, C].
+    partner: int64 [B], second true labels, which are not flattened either.
+    """
+    true = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, y[:, None], True)
+    if partner is not None:
+        true = true.scatter(1, partner[:, None], True)
+    others = logits.masked_fill(true, MASKED).clamp(min=MASKED)  # FedLC around it masks classes with minus infinity
+    log_r = log_softmax(others, 1)
+    wrong = (~true).sum(1).clamp(min=1).to(logits.dtype)
+    divergence = wrong.log() + (log_r.exp() * log_r).sum(1)
+    return ((others.logsumexp(1) - logits.logsumexp(1)).exp() * divergence).mean()
+
+
+def correlation(features: Tensor, rows: Tensor | None = None) -> Tensor:
+    """Mean square of the off-diagonal entries of Z'Z over B, for features [B, d] standardised to Z; 0 for B = 1.
+
+    That is (B - 1)^2 / B times the mean squared correlation of two dimensions, as FedDecorr's authors compute it.
+    rows: bool [B], the samples that count, of which B is the number; None: all.
+    """
+    b: int | Tensor
+    b, d = features.shape
+    if b == 1:
+        return 0.0 * features.sum()
+    if rows is None:
+        z = features - features.mean(0)
+        variance = z.square().sum(0) / (b - 1)
+    else:  # a row of zeros adds nothing to any of the sums; a single sample becomes one
+        b, there = rows.sum(), rows[:, None]
+        mean = features.where(there, 0.0).sum(0) / b
+        z = (features - mean).where(there, 0.0)
+        variance = z.square().sum(0) / (b - 1).clamp(min=1)
+    z = z / (variance + 1e-8).sqrt()  # inside the root: a dead feature would divide by zero
+    # ||Z'Z|| = ||ZZ'||, and B is far smaller than d.
+    off_diagonal = (z @ z.T).square().sum() - z.square().sum(0).square().sum()
+    return off_diagonal / (d * (d - 1) * b)
+
+
+def dca(logits: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
+    """|accuracy - mean confidence| of logits [B, C] with labels y [B]; rows: bool [B], those that count (NUCFL)."""
+    confidence, predicted = logits.softmax(1).max(1)
+    return (mean_of((predicted == y).to(logits.dtype), rows) - mean_of(confidence, rows)).abs()
+
+
+def mdca(logits: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
+    """Mean over the classes of |mean probability - share of the labels|; arguments as for `dca`."""
+    member = (y[:, None] == torch.arange(logits.shape[1], device=y.device)).to(logits.dtype)
+    difference = logits.softmax(1) - member
+    kept = difference if rows is None else difference.where(rows[:, None], 0.0)
+    return (kept.sum(0) / (len(y) if rows is None else rows.sum())).abs().mean()
+
+
+def times(factor: float | Tensor, loss: Tensor) -> Tensor:
+    """factor loss, of the type of the loss; the factor is a number or float64 []."""
+    return (factor.to(loss.dtype) if isinstance(factor, Tensor) else factor) * loss

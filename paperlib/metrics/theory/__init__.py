@@ -1,1 +1,0 @@
-"""What the papers prove, as functions: both sides of a statement, a table that checks it, a figure over a range."""

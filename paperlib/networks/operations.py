@@ -1,0 +1,77 @@
+"""Floating-point operations of networks, counted once and looked up afterwards.
+
+Counting takes a tenth of a second per network, and a list of runs asks for hundreds of them. The file holds those that
+the papers' runs need at scale small; `paperlib.papers.operations.update` counts them anew.
+"""
+
+import json
+from collections.abc import Collection
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+from paperlib.networks import Network, build
+from paperlib.paths import PAPER_VALUES
+
+FILE = PAPER_VALUES / "operations.json"
+PAIR = 2  # samples of a pass that is counted: BatchNorm needs two
+
+
+@cache
+def counted() -> dict[str, float]:
+    """What is counted, such as "cnn 0.5 3x32x32 10" -> its operations, as far as they have been counted."""
+    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+
+
+def key_of(model: str, width: float, shape: tuple[int, ...], classes: int) -> str:
+    """A network as the file names it."""
+    return f"{model} {width:g} {'x'.join(map(str, shape))} {classes}"
+
+
+@cache
+def step_operations(model: str, width: float, shape: tuple[int, int, int], classes: int) -> float:
+    """Operations per sample of a training step: a forward and a backward pass."""
+    key, known = key_of(model, width, shape, classes), counted()
+    if key not in known:
+        known[key] = count_step(build(model, shape, classes, width), shape)
+    return known[key]
+
+
+def count_step(net: Network, shape: tuple[int, int, int]) -> float:
+    """Operations per sample of a training step, as PyTorch counts them.
+
+    Backwards, a product costs its two gradients, as much again each; the first one's input needs none.
+    """
+    theta, x, buffers = (torch.empty(size, device="meta") for size in (net.size, (1, *shape), net.buffer_size))
+    with torch.no_grad(), _Products() as products:
+        net(theta, x, buffers=buffers)
+    return 3 * sum(products.operations) - products.operations[0]
+
+
+class _Products(TorchDispatchMode):
+    """Collects the floating-point operations of every product of a forward pass, in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: list[int] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        if (count := flop_registry.get(function.overloadpacket)) is not None:
+            self.operations.append(count(*args, **(kwargs or {}), out_val=out))
+        return out
+
+
+def count_pass(net: Network, shape: tuple[int, ...], by: Collection[str], train: bool = False) -> float:
+    """Operations per sample of a forward pass, and of a backward pass to what is named: "theta", the input "x"."""
+    theta, x, buffers = (torch.empty(size, device="meta") for size in ((net.size,), (PAIR, *shape), (net.buffer_size,)))
+    wanted: list[Tensor] = [{"theta": theta, "x": x}[name].requires_grad_() for name in by]
+    with FlopCounterMode(display=False) as counter:
+        output = net(theta, x.clone(), buffers=buffers, train=train)  # the counter cannot follow a leaf into a layer
+        if wanted:
+            torch.autograd.grad(output.square().sum(), wanted)
+    return counter.get_total_flops() / PAIR

@@ -1,0 +1,50 @@
+"""FedACD: its figures."""
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from paperlib.display import plots
+from paperlib.experiment import Experiment
+from paperlib.papers.fedacd.diagrams import workflow
+from paperlib.papers.fedacd.tables import PROTOCOL, TOGETHER, in_protocol, together
+from paperlib.papers.results import Results
+from paperlib.papers.rows import runs_of, stacked
+from paperlib.papers.specs import FigureSpec
+
+
+def together_experiments(seeds: int) -> list[Experiment]:
+    return [e for cell in together("last10_accuracy")(seeds) for e in cell.experiments]
+
+
+def together_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Accuracy by round of the comparison in one protocol, smoothed over ten rounds."""
+    data = []
+    figure, axes = plots.panels(2, 2, (3.6, 2.8))
+    for ax, alpha in zip(axes, (0.1, 0.05), strict=True):
+        histories = {}
+        for method in TOGETHER:
+            row = {**PROTOCOL, "alpha": alpha, "method": method}
+            done = results.finished(runs_of(in_protocol, row, results.seeds))
+            histories[method] = [run.history for run in done]
+            for run in done:
+                curve = run.history[["round", "test_accuracy", "weight_divergence"]]
+                data.append(curve.assign(alpha=alpha, method=method, seed=run.experiment.seed))
+        curves = {method: by_seed for method, by_seed in histories.items() if by_seed}
+        ax.set_title(f"β = {alpha:g}")
+        if curves:
+            plots.curves(ax, curves, {method: method for method in curves})
+        else:
+            plots.not_run(ax)
+    if data:
+        axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=7)
+    columns = ["round", "test_accuracy", "weight_divergence", "alpha", "method", "seed"]
+    return figure, stacked(data, columns)
+
+
+FIGURES = {
+    "F1": FigureSpec("A round of FedACD", "A.1", "workflow", lambda seeds: [], workflow, kind="diagram"),
+    "E3": FigureSpec(
+        "Accuracy by round in one protocol, 5 of 10 clients (our addition)", "4.2", "one_protocol",
+        together_experiments, together_curves,
+    ),
+}  # fmt: skip

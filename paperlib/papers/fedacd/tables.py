@@ -1,0 +1,120 @@
+"""FedACD: its tables, from printed rows to cells."""
+
+from typing import Any
+
+from paperlib.experiment import Experiment
+from paperlib.papers.cells import Cell
+from paperlib.papers.fedacd.setting import METHODS, experiment
+from paperlib.papers.newer import newer_cells
+from paperlib.papers.rows import TITLES, Row, cells_of, parse, printed_rows, runs_of
+from paperlib.papers.specs import TableSpec
+
+
+def column(row: Row) -> str:
+    return f"{TITLES[row['dataset']]} β={row['alpha']:g}"
+
+
+def mixed(row: Row) -> str:
+    return f"{row['method']} {'w/' if parse(row['setting'])['mixup'] == '1' else 'w/o'} mixup"
+
+
+def table(name: str, read: str, metric: str = "test_accuracy", **place: Any) -> Any:
+    return cells_of(
+        lambda: printed_rows("fedacd", name, (metric,), METHODS),
+        experiment,
+        **({"column": column} | place),
+        read={metric: read},
+    )
+
+
+# The methods of the multi-round papers in one protocol, which no paper prints: 5 of 10 clients, one local epoch.
+TOGETHER = ("FedAvg", "GC-Fed", "FedImpro", "FedGPS", "FedGPS, λ1 = 0.1, λg = 0.05", "FedACD")
+PROTOCOL: Row = {
+    "dataset": "cifar10", "model": "cnn", "clients": 10, "sampled": 5, "rounds": 400, "local_epochs": 1, "setting": "",
+}  # fmt: skip
+
+
+def in_protocol(row: Row, seed: int) -> Experiment:
+    return experiment(row, seed).replace(model="cnn", measure=("adaptability", "weight_divergence"))
+
+
+def together(read: str) -> Any:
+    """Cells of the comparison in one protocol, by number of seeds."""
+
+    def by_seeds(seeds: int) -> list[Cell]:
+        cells = []
+        for alpha in (0.1, 0.05):
+            for method in TOGETHER:
+                row = {**PROTOCOL, "alpha": alpha, "method": method}
+                key: dict[str, object] = {"row": method, "column": column(row)}
+                cells.append(Cell(key, read, None, None, "", tuple(runs_of(in_protocol, row, seeds))))
+        return cells
+
+    return by_seeds
+
+
+def skewed_cifar10(row: Row) -> bool:
+    """Whether a row belongs to the column that newer methods stand in."""
+    return row["dataset"] == "cifar10" and row["alpha"] == 0.1
+
+
+def by_lambda(row: Row) -> str:
+    return f"λ={parse(row['setting'])['lambda']}"
+
+
+def by_clients(row: Row) -> str:
+    return f"K={row['clients']:g}, γ={parse(row['setting'])['participation']}"
+
+
+def by_epochs(row: Row) -> str:
+    return f"E={row['local_epochs']:g}"
+
+
+TABLES = {
+    "T1": TableSpec(
+        "Test accuracy (%) of the global model on the balanced test set", "4.2", "comparison",
+        table("T1", "final_accuracy"),
+        newer=newer_cells(
+            lambda: printed_rows("fedacd", "T1", ("test_accuracy",), METHODS, where=skewed_cifar10),
+            experiment, column, "final_accuracy",
+        ),
+    ),
+    "T2": TableSpec(
+        "Test accuracy (%) of the global model on test sets with the clients' label shares", "4.2", "comparison",
+        table("T2", "client_accuracy"),
+    ),
+    "T3": TableSpec(
+        "Adaptability risk of the local models", "4.2", "comparison", table("T3", "adaptability_risk", "risk"),
+        lower_is_better=True,
+    ),
+    "E1": TableSpec(
+        "Accuracy (%, mean of the last ten rounds) in one protocol, 5 of 10 clients (our addition)",
+        "4.2", "one_protocol", together("last10_accuracy"),
+    ),
+    "E2": TableSpec(
+        "Adaptability risk of the local models of the last round in the same protocol (our addition)",
+        "4.2", "one_protocol", together("adaptability_risk"), lower_is_better=True,
+    ),
+    "T4": TableSpec(
+        "Test accuracy (%) by number of clients K and participation γ, CIFAR-100, β = 0.1", "4.3", "ablation",
+        table("T4", "final_accuracy", column=by_clients),
+    ),
+    "T5": TableSpec(
+        "Test accuracy (%) with and without input mixup", "4.3", "ablation",
+        table("T5", "final_accuracy", row=mixed), rows="method",
+    ),
+    "T6": TableSpec(
+        "Test accuracy (%) by local epochs E, CIFAR-100, β = 0.1", "4.3", "ablation",
+        table("T6", "final_accuracy", column=by_epochs),
+    ),
+    "T7": TableSpec(
+        "Test accuracy (%) by λ, the weight of L2", "4.3", "ablation", table("T7", "final_accuracy", column=by_lambda)
+    ),
+    "T8": TableSpec(
+        "Test accuracy (%) with V and with uniform weights", "4.3", "ablation", table("T8", "final_accuracy")
+    ),
+    "T9": TableSpec(
+        "KL of the local matrices P to the template Q (nats)", "4.3", "ablation",
+        table("T9", "template_kl", "kl_to_template"), lower_is_better=True,
+    ),
+}  # fmt: skip

@@ -1,0 +1,101 @@
+"""FedACD's Theorem 1 and its limits: equal errors in all classes are safe; unequal ones can be worse.
+
+errors [C], priors [clients, C] and the risk are those of `paperlib.quantities.risk`.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from paperlib.display import plots
+from paperlib.papers.statements import Statement, check
+from paperlib.papers.theory_plots import draw, over_range, shade
+from paperlib.quantities.risk import adaptability_risk, adverse_priors, worst_risk
+from paperlib.random_streams import rng
+
+CLIENTS, THETA = 12, 0.1
+PRIOR = torch.tensor([0.6, 0.2, 0.1, 0.05, 0.05], dtype=torch.float64)
+ERRORS = torch.tensor([0.1, 0.5, 0.2, 0.3, 0.4], dtype=torch.float64)
+
+
+def risk_against(prior: Tensor, errors: Tensor, others: Tensor, clients: int) -> float:
+    """Risk of a model whose client has ``prior`` [C] while every other client has ``others`` [C]."""
+    return adaptability_risk(errors, torch.stack([prior, *[others] * (clients - 1)]))
+
+
+def some_good_classes(classes: int, good: int) -> tuple[Tensor, Tensor]:
+    """Prior of a client that holds class 0 only, and errors: 0 in the first ``good`` classes, 1 in the others."""
+    prior, errors = torch.zeros(2, classes, dtype=torch.float64)
+    prior[0], errors[good:] = 1, 1
+    return prior, errors
+
+
+def theorem_1_check() -> pd.DataFrame:
+    """Both sides of Theorem 1, and its limits; columns: statement, left, relation, right, holds."""
+    return check(_statements())
+
+
+def _statements() -> Iterator[Statement]:
+    mean, equal = float(ERRORS.mean()), torch.full_like(ERRORS, float(ERRORS.mean()))
+    skewed = torch.from_numpy(rng(0, "theory/priors").dirichlet([0.1] * 5, size=CLIENTS))
+    yield "Eq. 4: equal errors, any priors: R = ε*/C", adaptability_risk(equal, skewed), "=", mean
+    risk, drift = adaptability_risk(ERRORS, skewed), skewed.mean(0) - 1 / 5
+    bound = float(drift.abs().sum() / 2 * (ERRORS.max() - ERRORS.min()))
+    yield "Any errors: |R - ε*/C| is within TV(mean prior, uniform) (ε_r - ε_s)", abs(risk - mean), "≤", bound
+    balanced = torch.stack([skewed[0].roll(k) for k in range(5)])  # every class gets every share once
+    yield "Any errors, uniform mean prior: R = ε*/C", adaptability_risk(ERRORS, balanced), "=", mean
+
+    others = adverse_priors(PRIOR, ERRORS, CLIENTS, THETA)
+    risk = risk_against(PRIOR, ERRORS, others, CLIENTS)
+    promised = mean + THETA / CLIENTS * float(ERRORS.max() - ERRORS.min())
+    yield "Theorem 1: R = ε*/C + θ/M (ε_r - ε_s) for its priors", risk, "=", promised
+    yield "Theorem 1: that is more than with equal errors", risk, ">", risk_against(PRIOR, equal, others, CLIENTS)
+    others = adverse_priors(PRIOR, ERRORS, CLIENTS, -THETA)
+    risk = risk_against(PRIOR, ERRORS, others, CLIENTS)
+    yield "r and s swapped: the same model has less risk than with equal errors", risk, "<", mean
+
+    prior, errors = some_good_classes(classes=100, good=1)
+    yield "M = 20, C = 100: priors of the proof need π_s + θ ≤ M/C", float(prior[0]) + 0.005, ">", 20 / 100
+    for clients, relation in ((20, "<"), (100, "="), (101, ">")):
+        text = f"M = {clients}, C = 100, one good class: largest R {relation} ε*/C"
+        yield text, worst_risk(prior, errors, clients), relation, float(errors.mean())
+
+
+def theorem_1_figure() -> tuple[Figure, pd.DataFrame]:
+    """Risk against the adversary's theta, and the largest risk that any priors give against the number of clients.
+
+    Returns the figure and its data: panel, x, line, value.
+    """
+    equal = torch.full_like(ERRORS, float(ERRORS.mean()))
+    thetas = np.linspace(-0.2, 0.2, 40)  # an even number: theta = 0 moves nothing
+    others = [adverse_priors(PRIOR, ERRORS, CLIENTS, theta) for theta in thetas]
+    by_theta = {
+        "unequal errors": [risk_against(PRIOR, ERRORS, o, CLIENTS) for o in others],
+        "equal errors": [risk_against(PRIOR, equal, o, CLIENTS) for o in others],
+    }
+    clients = np.arange(2, 201)
+    cases = {good: some_good_classes(classes=100, good=good) for good in (1, 5, 10)}
+    by_clients = {
+        f"{good} good class{'es' if good > 1 else ''}": [
+            worst_risk(prior, errors, int(m)) / float(errors.mean()) for m in clients
+        ]
+        for good, (prior, errors) in cases.items()
+    }
+    left = over_range(f"{CLIENTS} clients, {len(ERRORS)} classes", thetas, by_theta)
+    right = over_range("100 classes", clients, by_clients)
+    with plots.style():
+        figure, (first, second) = plots.panels(2, 2, (3.8, 2.8))
+        draw(first, left, "θ, moved from the best to the worst class", "adaptability risk R")
+        shade(first, thetas, np.array(by_theta["unequal errors"]) < by_theta["equal errors"], "unequal errors win")
+        draw(second, right, "clients M", "largest R / (ε*/C)")
+        second.axhline(1, color="0.3", linewidth=0.8)
+        second.axvline(20, color="0.3", linewidth=0.8, linestyle=":")
+        second.text(24, 1.13, "M = 20, the paper's runs", fontsize=8, color="0.3")
+        second.set_ylim(0.9, 1.15)
+        first.legend()
+        second.legend(loc="lower right")
+    return figure, pd.concat([left, right], ignore_index=True)

@@ -1,0 +1,5 @@
+"""FedHydra: its setting, tables, figures, claims and theory."""
+
+from paperlib.papers.paper import Paper
+
+PAPER = Paper("fedhydra", "FedHydra", tables=18, figures=13, sections=("text",), position=4)

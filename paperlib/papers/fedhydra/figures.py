@@ -1,0 +1,274 @@
+"""FedHydra's figures, drawn from the runs of its tables if possible."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from paperlib.data.datasets import DATASETS
+from paperlib.display import plots
+from paperlib.papers.fedhydra import claims
+from paperlib.papers.fedhydra.curves import (
+    ALPHAS,
+    accuracy_lines,
+    all_of,
+    by_epoch,
+    curves,
+    finished,
+    legend,
+    name_of,
+)
+from paperlib.papers.fedhydra.diagrams import framework, heterogeneity
+from paperlib.papers.fedhydra.setting import AVERAGED, METHODS, MODELS, longer, place
+from paperlib.papers.fedhydra.tables import AT_ONCE
+from paperlib.papers.results import Results
+from paperlib.papers.rows import TITLES, stacked
+from paperlib.papers.specs import FigureSpec
+from paperlib.runs.prepare import dataset_of
+
+# -- partitions and weights: Figures 5 and 9
+
+
+def stratification(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Figure 5: samples per client and class, and U_r, whose rows, one per class, sum to one."""
+    runs = finished(results, STRATIFIED, 1)
+    data = pd.DataFrame(columns=["client", "class", "samples", "weight"])
+    figure, axes = plots.panels(2, 2, (3.6, 3.0))
+    if not runs:
+        for ax in axes:
+            plots.not_run(ax)
+        return figure, data
+    counts, weights = (torch.tensor(runs[0].summary[name]) for name in ("counts", "weights"))
+    plots.partition(counts, "bubbles", axes[0])
+    plots.matrix(axes[1], pd.DataFrame(weights.numpy()), "weight in U_r")
+    axes[1].set_xlabel("client")
+    axes[1].set_ylabel("class")
+    axes[1].invert_yaxis()
+    pairs = [(k, j) for k in range(len(counts)) for j in range(len(weights))]
+    rows = [(k, j, int(counts[k, j]), float(weights[j, k])) for k, j in pairs]
+    return figure, pd.DataFrame(rows, columns=data.columns)
+
+
+STRATIFIED = place("mnist", None, "FedHydra")
+
+
+def partitions(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Figure 9: samples per client and class, of the first seed."""
+    parts = []
+    figure, axes = plots.panels(len(ALPHAS), 4, (2.2, 2.6))
+    for ax, alpha in zip(axes, ALPHAS, strict=True):
+        ax.set_title(f"α={alpha:g}")
+        runs = finished(results, place("mnist", alpha, "FedHydra"), 1)
+        if not runs:
+            plots.not_run(ax)
+            continue
+        counts = torch.tensor(runs[0].summary["counts"])
+        plots.partition(counts, "bubbles", ax)
+        table = pd.DataFrame(counts.numpy()).rename_axis("client").reset_index()
+        parts.append(table.melt("client", var_name="class", value_name="samples").assign(alpha=alpha))
+    return figure, stacked(parts, ["alpha", "client", "class", "samples"])
+
+
+# -- averaging and stratified ensembles: Figure 7
+
+ENSEMBLES = {
+    "ensemble_accuracy": "AE",
+    "stratified_accuracy": "SA, no labels",
+    "stratified_accuracy_using_labels": "SA told the true labels (uses test labels)",
+}
+DATA = (*ALPHAS, None)
+
+
+def ensembles(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Figure 7: the students of either ensemble in the upper row, the ensembles in the lower.
+
+    Stratified aggregation needs the requested label of an image, which a test image does not have. So the ensemble
+    tries every class in turn, or is given the true label, which is no fair test.
+    """
+    rows: list[tuple[object, ...]] = []
+    for dataset in MODELS:
+        for alpha in DATA:
+            where = (TITLES[dataset], name_of(alpha))
+            for teacher, other in (("AE", AVERAGED), ("SA", {})):
+                for run in finished(results, place(dataset, alpha, "FedHydra", **other)):
+                    seed, last = run.experiment.seed, run.history.iloc[-1]
+                    rows.append((*where, "student", teacher, seed, run.summary["final_accuracy"]))
+                    if teacher == "SA":
+                        rows += [(*where, "ensemble", what, seed, last.get(name)) for name, what in ENSEMBLES.items()]
+    data = pd.DataFrame(rows, columns=["dataset", "data", "kind", "ensemble", "seed", "accuracy"])
+    order = [name_of(alpha) for alpha in DATA]
+    figure, axes = plots.panels(2 * len(MODELS), len(MODELS), (2.8, 2.2))
+    panels = [(kind, dataset) for kind in ("student", "ensemble") for dataset in MODELS]
+    for ax, (kind, dataset) in zip(axes, panels, strict=True):
+        ax.set_title(f"{TITLES[dataset]}: {kind}")
+        panel = data[(data.kind == kind) & (data.dataset == TITLES[dataset])]
+        if not len(panel):
+            plots.not_run(ax)
+            continue
+        mean = panel.groupby(["data", "ensemble"], sort=False).accuracy.mean().reset_index()
+        mean["data"] = pd.Categorical(mean["data"], order, ordered=True)
+        plots.bars(ax, mean, "data", "accuracy", "ensemble")
+        ax.tick_params(axis="x", labelsize=7)
+        ax.set_xlabel("α, or 2c/c")
+        ax.set_ylabel("accuracy (%)")
+    half = len(MODELS)
+    for part in (axes[:half], axes[half:]):
+        legend(part, 7)
+    return figure, data
+
+
+# -- local epochs: Figure 8
+
+EPOCHS = tuple(range(40, 401, 40))
+
+
+def local_epochs(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Figure 8: (a) FedAvg and the clients by local epochs, (b) the clients beside all methods at E = 200.
+
+    With a constant learning rate a shorter training is the beginning of a longer one. The clients' accuracy comes from
+    OT's runs, which share the clients and cost almost nothing on the server.
+    """
+    rows = []
+    for epochs in EPOCHS:
+        for run in finished(results, longer("FedAvg", epochs)):
+            rows.append(("FedAvg", run.experiment, run.summary["final_accuracy"]))
+        for run in finished(results, longer("OT", epochs)):
+            last = run.history.iloc[-1]
+            rows += [(f"client {k}", run.experiment, last[f"client_{k}_accuracy"]) for k in range(5)]
+    data = pd.DataFrame(
+        [(name, e.local_epochs, e.seed, accuracy) for name, e, accuracy in rows],
+        columns=["series", "local_epochs", "seed", "accuracy"],
+    )
+    levels = [
+        (f"{method}, E = 200", run.experiment.local_epochs, run.experiment.seed, run.summary["final_accuracy"])
+        for method in METHODS
+        for run in finished(results, longer(method))
+    ]
+    level = pd.DataFrame(levels, columns=data.columns)
+    figure, axes = plots.panels(2, 2, (3.4, 2.8))
+    for ax, own in zip(axes, (data, data[data.series != "FedAvg"]), strict=True):
+        accuracy_lines(ax, own, "local_epochs", "accuracy", "series", "local epochs")
+    for i, (name, part) in enumerate(level.groupby("series", sort=False)):
+        axes[1].axhline(part.accuracy.mean(), linestyle=":", color=plots.COLOURS[9 - i], label=str(name))
+    if len(data):
+        axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=7)
+        axes[0].legend(fontsize=6)
+    return figure, pd.concat([data, level], ignore_index=True) if len(level) else data
+
+
+# -- synthetic images and time: Figures 12 and 13
+
+SHOWN = [place(dataset, 0.5, "FedHydra") for dataset in ("fmnist", "cifar10")]
+
+
+def synthetic(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Figure 12: per class a training image and, below it, a synthetic image of the last epoch with that label."""
+    runs = {run.experiment: run for row in SHOWN for run in finished(results, row, 1)}
+    rows = []
+    figure, axes = plots.panels(max(2 * len(runs), 1), 1, (6.0, 0.75))
+    for number, (e, run) in enumerate(runs.items()):
+        data, images, labels = dataset_of(e), run.kept["images"], run.kept["labels"]
+        real_images = [data.train_images[data.train_labels == c][0] for c in range(data.num_classes)]
+        synthetic_images = [images[labels == c][0] if (labels == c).any() else None for c in range(data.num_classes)]
+        pictures_by_kind: dict[str, Sequence[Tensor | None]] = {"real": real_images, "synthetic": synthetic_images}
+        for ax, (what, pictures) in zip(axes[2 * number :], pictures_by_kind.items(), strict=False):
+            plots.images(ax, pictures)
+            ax.set_ylabel(what, rotation=0, ha="right", va="center")
+            for c, picture in enumerate(pictures):
+                if picture is not None:
+                    rows.append((DATASETS[e.dataset].title, what, c, float(picture.float().mean() / 255)))
+        axes[2 * number].set_title(DATASETS[e.dataset].title)
+    if not runs:
+        plots.not_run(axes[0])
+    return figure, pd.DataFrame(rows, columns=["dataset", "images", "class", "mean_pixel"])
+
+
+TIMED = ("DENSE", "FedHydra")
+
+
+def times(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Figure 13: seconds on the server, without the clients' training; the repetitions are seeds."""
+    rows = []
+    for method in TIMED:
+        for run in finished(results, place("cifar10", 0.5, method)):
+            rows.append((run.experiment.seed + 1, method, run.summary["seconds"], run.summary["device"]))
+    data = pd.DataFrame(rows, columns=["run", "method", "seconds", "device"])
+    wide = data.pivot(index="run", columns="method", values="seconds").reindex(columns=list(TIMED))
+    data["to_DENSE"] = data.seconds / data.run.map(wide["DENSE"])
+    figure, axes = plots.panels(2, 2, (3.0, 2.4))
+    if not len(data):
+        for ax in axes:
+            plots.not_run(ax)
+        return figure, data
+    plots.bars(axes[0], data, "run", "seconds", "method")
+    axes[0].set_ylabel("seconds on the server")
+    axes[0].legend(fontsize=7)
+    plots.bars(axes[1], data, "run", "to_DENSE", "method")
+    axes[1].set_ylabel("ratio to DENSE")
+    return figure, data
+
+
+FIGURES = {
+    "F1": FigureSpec(
+        "Label, size and model heterogeneity", "1", "framework", lambda seeds: [], heterogeneity, kind="diagram"
+    ),
+    "F2": FigureSpec(
+        "FedHydra: stratification, then generation and distillation", "3.1", "framework", lambda seeds: [], framework,
+        kind="diagram",
+    ),
+    "F3": FigureSpec(
+        "Accuracy by epoch on the server, Fashion-MNIST", "4.2.1", "overview", *curves("fmnist"),
+        cells=claims.overtakes("F3", "fmnist", (0.3, 0.1, 0.01)),
+    ),
+    "F4": FigureSpec(
+        "Accuracy by epoch on the server, CIFAR-10", "4.2.1", "overview", *curves("cifar10"),
+        cells=claims.overtakes("F4", "cifar10", ALPHAS),
+    ),
+    "F5": FigureSpec(
+        "Samples per client and class, and the weights U_r, MNIST, 2c/c", "4.2.2", "stratified_aggregation",
+        lambda seeds: all_of([STRATIFIED])(1), stratification,
+        cells=claims.weights,
+    ),
+    "F6": FigureSpec(
+        "Accuracy by epoch on the server, 2c/c", "4.2.2", "stratified_aggregation",
+        *by_epoch({f"{TITLES[dataset]} 2c/c": (dataset, None) for dataset in MODELS}),
+    ),
+    "F7": FigureSpec(
+        "Averaging (AE) and stratified (SA) ensembles, and the students that learn from them", "4.2.2",
+        "stratified_aggregation",
+        all_of([place(dataset, alpha, "FedHydra", **other)
+                for dataset in MODELS for alpha in DATA for other in (AVERAGED, {})]),
+        ensembles,
+        cells=claims.ensembles,
+    ),
+    "F8": FigureSpec(
+        "FedAvg and the clients by local epochs, beside all methods, CIFAR-10, α = 0.1", "4.2.3", "distillation",
+        all_of([longer(method, epochs) for epochs in EPOCHS for method in AT_ONCE]
+               + [longer(method) for method in METHODS if method not in AT_ONCE]),
+        local_epochs,
+        cells=claims.local_epochs,
+    ),
+    "F9": FigureSpec(
+        "Samples per client and class, MNIST", "A", "partitions",
+        lambda seeds: all_of([place("mnist", alpha, "FedHydra") for alpha in ALPHAS])(1), partitions,
+    ),
+    "F10": FigureSpec(
+        "Accuracy by epoch on the server, MNIST", "B", "more_overview", *curves("mnist"),
+        cells=claims.overtakes("F10", "mnist", ALPHAS),
+    ),
+    "F11": FigureSpec(
+        "Accuracy by epoch on the server, SVHN", "B", "more_overview", *curves("svhn"),
+        cells=claims.overtakes("F11", "svhn", ALPHAS),
+    ),
+    "F12": FigureSpec(
+        "Real and synthetic images, Fashion-MNIST and CIFAR-10, α = 0.5", "C.3", "extended_analysis",
+        lambda seeds: all_of(SHOWN)(1), synthetic, tensors=True,
+    ),
+    "F13": FigureSpec(
+        "Time on the server, DENSE and FedHydra, CIFAR-10, α = 0.5", "F", "time",
+        all_of([place("cifar10", 0.5, method) for method in TIMED]), times,
+        cells=claims.times,
+    ),
+}  # fmt: skip

@@ -1,0 +1,267 @@
+"""FedHydra: its tables, from printed rows to cells."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from paperlib.experiment import Experiment
+from paperlib.oneshot.fedhydra import AUTHORS
+from paperlib.papers.cells import Cell, final_in_round
+from paperlib.papers.fedhydra.setting import LOCAL, METHODS, MODELS, experiment, place
+from paperlib.papers.rows import TITLES, Row, all_rows, cell_of, cells_of, parse, printed_rows, runs_of
+from paperlib.papers.specs import TableSpec
+from paperlib.runs.store import Run
+
+
+def by_data(row: Row) -> str:
+    return TITLES[row["dataset"]]
+
+
+def by_alpha(row: Row) -> str:
+    return f"α={row['alpha']:g}"
+
+
+def by_both(row: Row) -> str:
+    return f"{by_data(row)} {by_alpha(row)}"
+
+
+def by_clients(row: Row) -> str:
+    return f"m={row['clients']:g}"
+
+
+def by_round(row: Row) -> str:
+    return f"T={row['rounds']:g}"
+
+
+def by_lambda(row: Row) -> str:
+    varied = parse(row["setting"])
+    return f"λ1={float(varied['lambda1']):g}, λ2={float(varied['lambda2']):g}"
+
+
+def printed(name: str) -> list[dict[str, Any]]:
+    return printed_rows("fedhydra", name, ("test_accuracy",), (*METHODS, *LOCAL))
+
+
+def table(
+    name: str, column: Callable[[Row], str], row: Callable[[Row], str] | None = None, read: str = "final_accuracy"
+) -> Callable[[int], list[Cell]]:
+    """The cells of a table of one-shot runs; rows M1 to M5 are accuracies of single clients."""
+    cells = cells_of(lambda: printed(name), experiment, column, row, {"test_accuracy": read})
+
+    def by_seeds(seeds: int) -> list[Cell]:
+        return [_alone(cell) for cell in cells(seeds)]
+
+    return by_seeds
+
+
+def rounds_table(name: str) -> Callable[[int], list[Cell]]:
+    """The cells of a table by communication rounds T, all read off the run with the most rounds."""
+
+    def by_seeds(seeds: int) -> list[Cell]:
+        rows = printed(name)
+        last = max(row["rounds"] for row in rows)
+        cells = cells_of(lambda: [{**row, "rounds": last} for row in rows], experiment, by_round)(seeds)
+        return [
+            dataclasses.replace(
+                cell, key={**cell.key, "column": by_round(row)}, metric=f"final_accuracy@{row['rounds']:g}",
+                chance_fails=False,
+            )
+            for cell, row in zip(cells, rows, strict=True)
+        ]  # fmt: skip
+
+    return by_seeds
+
+
+def _alone(cell: Cell) -> Cell:
+    row = str(cell.key["row"])
+    metric = f"client_{LOCAL.index(row)}_accuracy" if row in LOCAL else cell.metric
+    return dataclasses.replace(cell, metric=metric, chance_fails=False)
+
+
+def best_epoch(name: str, column: Callable[[Row], str]) -> Callable[[int], list[Cell]]:
+    """The cells of a table by the best epoch, beside the table's printed numbers, which do not count again."""
+    cells = table(name, column, read="best_accuracy")
+    return lambda seeds: [dataclasses.replace(cell, line=None) for cell in cells(seeds)]
+
+
+AT_ONCE = ("FedAvg", "OT")  # methods without epochs on the server
+
+
+def best_above_last(seeds: int) -> list[Cell]:
+    """Best epoch minus last epoch, mean over a table, for tables without a second one."""
+    cells = []
+    for method in METHODS:
+        for name in ("T3", "T4", "T5", *(f"T{n}" for n in range(7, 19))):
+            same = [cell for cell in TABLES[name].cells(seeds) if cell.key["row"] == method]
+            if same and method not in AT_ONCE:
+                runs = tuple(dict.fromkeys(e for cell in same for e in cell.experiments))
+                cells.append(Cell({"row": method, "column": name}, "points", None, None, "", runs, joint=_lost))
+    return cells
+
+
+def _lost(runs: Sequence[Run], scale: str) -> float | None:
+    if any(run.summary["failed"] for run in runs):
+        return None
+    by_round = [run.history.groupby("communication_round").test_accuracy for run in runs]
+    return float(np.mean([(accuracy.max() - accuracy.last()).mean() for accuracy in by_round]))
+
+
+def leads(seeds: int) -> list[Cell]:
+    """Statements about Tables 1 and 8: FedHydra's accuracy in a round minus that of the best other method."""
+    cells = []
+    last = max(row["rounds"] for row in printed("T8"))
+    for row in all_rows("fedhydra", "text"):
+        if row["metric"] != "accuracy_gap":
+            continue
+        round = int(row["rounds"])
+
+        def lead(runs: Sequence[Run], scale: str, round: int = round) -> float | None:
+            own, *others = [final_in_round(run, round) for run in runs]
+            known = [accuracy for accuracy in others if accuracy is not None]
+            return None if own is None or len(known) < len(others) else own - max(known)
+
+        setting = {**row, "rounds": last if round > 1 else 1}
+        methods = ("FedHydra", *(method for method in METHODS if method != "FedHydra"))
+        runs = tuple(e for method in methods for e in runs_of(experiment, {**setting, "method": method}, seeds))
+        where = f"{by_both(row)}, {by_round(row)}"
+        cells.append(cell_of(row, where, "points", runs, joint=lead))
+    return cells
+
+
+# Choices that the paper leaves open, one at a time -> options of FedHydra.
+OPEN: dict[str, dict[str, Any]] = {
+    "as in all tables": {},
+    "student sees all batches once": {"train_on": "intermediates"},
+    "student sees one batch (Algorithm 1)": {"train_on": "literal"},
+    "β = 0": {"beta": 0.0},
+    "generator anew in every epoch": {"reset_generator": True},
+    "KL at temperature 4": {"temperature": 4.0},
+}
+
+
+def open_questions(seeds: int) -> list[Cell]:
+    cells = []
+    for row, options in OPEN.items():
+        runs = with_options(place("cifar10", 0.5, "FedHydra"), options, seeds)
+        key: dict[str, object] = {"row": row, "column": "CIFAR-10 α=0.5"}
+        cells.append(Cell(key, "final_accuracy", None, None, "", runs, chance_fails=False))
+    return cells
+
+
+def with_options(row: Row, options: dict[str, Any], seeds: int) -> tuple[Experiment, ...]:
+    """The runs of a row, one per seed, with some options of the method replaced."""
+    return tuple(e.replace(method_options={**e.method_options, **options}) for e in runs_of(experiment, row, seeds))
+
+
+# Variant of a method -> the method's name in the paper, and its options.
+Variants = dict[str, tuple[str, dict[str, Any]]]
+STARTS: Variants = {
+    "FedDF from the clients' average, as in its paper": ("FedDF", {}),
+    "FedDF from a network of its own": ("FedDF", {"student_init": "fresh"}),
+    "DENSE": ("DENSE", {}),
+}
+AGGREGATIONS: Variants = {
+    "as printed (Eq. 8)": ("FedHydra", {}),
+    "U_r only: U_c uniform": ("FedHydra", {"within": "uniform"}),
+    "settings of the authors' code": ("FedHydra", AUTHORS),
+}
+
+
+def variants(rows: Variants, alphas: Sequence[float | None]) -> Callable[[int], list[Cell]]:
+    """The cells of variants on all data sets, beside the method's printed numbers in Tables 1 and 2."""
+
+    def by_seeds(seeds: int) -> list[Cell]:
+        printed_at = {(r["dataset"], r["partition"], r["alpha"], r["method"]): r["value"]
+                      for name in ("T1", "T2") for r in printed(name)}  # fmt: skip
+        cells = []
+        for label, (method, options) in rows.items():
+            for alpha, dataset in product(alphas, MODELS):
+                row = place(dataset, alpha, method)
+                value = printed_at[dataset, row["partition"], row["alpha"], method]
+                column = by_both(row) if alpha else f"{by_data(row)} 2c/c"
+                key: dict[str, object] = {"row": label, "column": column}
+                runs = with_options(row, options, seeds)
+                cells.append(Cell(key, "final_accuracy", value, None, "", runs, chance_fails=False))
+        return cells
+
+    return by_seeds
+
+
+LAST = "after the last epoch on the server"
+BEST = "in the best epoch on the server, which is selected on test data"
+ALONE = f"{LAST}; M1 to M5 are the clients alone"
+
+
+def many_rounds(name: str, where: str, section: str, notebook: str) -> TableSpec:
+    title = f"Test accuracy (%) by rounds T, {where} ({LAST})"
+    return TableSpec(title, section, notebook, rounds_table(name))
+
+
+TABLES = {
+    "T1": TableSpec(f"Test accuracy (%) by α ({LAST})", "4.2.1", "overview", table("T1", by_both)),
+    "T2": TableSpec(f"Test accuracy (%), 2c/c ({LAST})", "4.2.2", "stratified_aggregation", table("T2", by_data)),
+    "T3": TableSpec(
+        f"Test accuracy (%), heterogeneous models, CIFAR-10 ({ALONE})", "4.2.4", "model_heterogeneity",
+        table("T3", by_alpha),
+    ),
+    "T4": TableSpec(
+        f"Test accuracy (%) by number of clients, SVHN, α = 0.5 ({LAST})", "4.2.5", "clients",
+        table("T4", by_clients),
+    ),
+    "T5": many_rounds("T5", "CIFAR-10, α = 0.1", "4.2.6", "rounds"),
+    "T6": TableSpec(
+        f"Test accuracy (%) of FedHydra by λ1 and λ2, α = 0.5 ({LAST})", "4.2.8", "ablation",
+        table("T6", by_data, by_lambda), rows="weights",
+    ),
+    "T7": TableSpec(
+        f"Test accuracy (%) by number of clients, CIFAR-10, α = 0.5 ({LAST})", "C.1", "extended_analysis",
+        table("T7", by_clients),
+    ),
+    "T8": many_rounds("T8", "SVHN, α = 0.1", "C.2", "extended_analysis"),
+    "T9": TableSpec(
+        f"Test accuracy (%), heterogeneous models, SVHN ({ALONE})", "D", "svhn_model_heterogeneity",
+        table("T9", by_alpha),
+    ),
+    "T10": TableSpec(
+        f"Test accuracy (%), heterogeneous models, 2c/c ({ALONE})", "D", "svhn_model_heterogeneity",
+        table("T10", by_data),
+    ),
+    **{
+        name: many_rounds(name, where, "E", "more_rounds")
+        for name, where in {
+            "T11": "SVHN, α = 0.5", "T12": "CIFAR-10, α = 0.5", "T13": "SVHN, α = 0.3", "T14": "CIFAR-10, α = 0.3",
+            "T15": "SVHN, α = 0.01", "T16": "CIFAR-10, α = 0.01", "T17": "SVHN, 2c/c", "T18": "CIFAR-10, 2c/c",
+        }.items()
+    },
+    "E1": TableSpec(
+        f"Table 1 {BEST}, beside the same printed numbers (our addition)", "4.2.1", "overview",
+        best_epoch("T1", by_both),
+    ),
+    "E2": TableSpec(
+        f"Table 2 {BEST}, beside the same printed numbers (our addition)", "4.2.2", "stratified_aggregation",
+        best_epoch("T2", by_data),
+    ),
+    "E3": TableSpec(
+        f"Test accuracy (%) of FedHydra by what the paper leaves open ({LAST}; our addition)", "4.2.8", "ablation",
+        open_questions, rows="FedHydra",
+    ),
+    "E4": TableSpec(
+        "Numbers that the text states: FedHydra's lead over the best of the others, in points", "4.2.1", "overview",
+        leads, rows="where", marked=False,
+    ),
+    "E5": TableSpec(
+        "By how many points the best epoch on the server is above the last one, mean over a table (our addition)",
+        "4.2.1", "overview", best_above_last, lower_is_better=True,
+    ),
+    "E6": TableSpec(
+        f"Test accuracy (%) of FedDF by where its student starts ({LAST}; our addition)", "4.2.1", "overview",
+        variants(STARTS, (0.5, 0.1)), rows="student",
+    ),
+    "E7": TableSpec(
+        f"Test accuracy (%) of FedHydra by how the clients are weighted ({LAST}; our addition)", "4.2.8", "ablation",
+        variants(AGGREGATIONS, (0.5, None)), rows="FedHydra",
+    ),
+}  # fmt: skip

@@ -1,0 +1,269 @@
+"""FedImpro: its tables, from printed rows to cells and descriptions. Accuracy is the best over all rounds."""
+
+from collections.abc import Callable
+from typing import Any
+
+from paperlib.experiment import Experiment
+from paperlib.papers.cells import Cell, Reading
+from paperlib.papers.fedimpro import descriptions
+from paperlib.papers.fedimpro.setting import BASIC, METHODS, centralized, experiment
+from paperlib.papers.rows import TITLES, Row, cell_of, cells_of, parse, printed_rows, runs_of
+from paperlib.papers.specs import DescriptionSpec, TableSpec
+from paperlib.runs.store import Run
+
+BEST = {"test_accuracy": "best_accuracy"}
+
+
+def rows(name: str, *metrics: str, where: Callable[[Row], bool] | None = None) -> list[dict[str, Any]]:
+    """The printed numbers of a table; targets are assigned to FedAvg, as they are its best accuracy."""
+    printed = printed_rows("fedimpro", name, metrics, (*METHODS, ""), where)
+    return [row | {"method": row["method"] or "FedAvg"} for row in printed]
+
+
+def place(row: Row) -> str:
+    part = f"{row['sampled']:.0f}/{row['clients']:.0f}"
+    return f"{TITLES[row['dataset']]} a={row['alpha']:g} E={row['local_epochs']:.0f} {part}"
+
+
+def table(name: str, column: Callable[[Row], str] = place, *metrics: str) -> Callable[[int], list[Cell]]:
+    """The cells of a printed table; if no target is printed, it is FedAvg's best accuracy."""
+    wanted = metrics or ("test_accuracy",)
+
+    def printed() -> list[dict[str, Any]]:
+        return rows(name, *wanted, where=lambda r: r["scenario"] != "average")
+
+    baseline = "FedAvg" if "rounds_to_target" in wanted else None
+    return cells_of(printed, experiment, column, read=BEST, baseline=baseline)
+
+
+def accuracies(seeds: int) -> list[Cell]:
+    """Table 1: centralized accuracy, the four settings and their average, by data set."""
+    single, cells = table("T1")(seeds), []
+    for dataset in dict.fromkeys(str(row["dataset"]) for row in rows("T1", "test_accuracy")):
+        own = [cell for cell in single if cell.experiments[0].dataset == dataset]
+        for r in printed_rows("fedimpro", "T1", ("centralized_accuracy",), ("Centralized",)):
+            if r["dataset"] == dataset:
+                runs = tuple(centralized(dataset, seed) for seed in range(seeds))
+                cells.append(cell_of(r, "Centralized", f"{TITLES[dataset]} centralized", runs, "best_accuracy"))
+        cells += own
+        for r in rows("T1", "test_accuracy", where=lambda r: r["scenario"] == "average"):
+            if r["dataset"] == dataset:
+                runs = tuple(e for cell in own if cell.key["row"] == r["method"] for e in cell.experiments)
+                cells.append(cell_of(r, r["method"], f"{TITLES[dataset]} average", runs, "best_accuracy"))
+    return cells
+
+
+def target(row: Row, title: str) -> str:
+    """Column name by metric: target, rounds to it, or accuracy."""
+    return {"target_accuracy": f"{title} target (%)", "rounds_to_target": f"{title} rounds"}.get(
+        row["metric"], f"{title} (%)"
+    )
+
+
+def cut(row: Row) -> str:
+    return f"after convolution {parse(row['setting'])['split_layer']}"
+
+
+# Our addition: networks without BatchNorm need a learning rate below Table 5's and a constant w.
+BY_CUT: dict[str, tuple[str, dict[str, Any]]] = {
+    "FedAvg": ("FedAvg", {}),
+    "FedImpro, cut after convolution 1": ("FedImpro", {"cut": 1, "schedule": "constant"}),
+    "FedImpro, cut after convolution 2": ("FedImpro", {"cut": 2, "schedule": "constant"}),
+    "FedImpro, cut before the classifier": ("FedImpro", {"cut": 3, "schedule": "constant"}),
+}
+
+
+def by_cut(row: Row, seed: int) -> Experiment:
+    method, options = BY_CUT[row["method"]]
+    base = experiment({**BASIC, **row, "method": method}, seed)
+    return base.replace(model="cnn", rounds=500, lr=0.03, method_options={**base.method_options, **options})
+
+
+def cuts_of_the_cnn(seeds: int) -> list[Cell]:
+    cells = []
+    for alpha in (0.1, 0.05):
+        for method in BY_CUT:
+            row = {"alpha": alpha, "method": method}
+            key: dict[str, object] = {"row": method, "column": f"CIFAR-10 a={alpha:g}"}
+            cells.append(Cell(key, "best_accuracy", None, None, "", tuple(runs_of(by_cut, row, seeds))))
+    return cells
+
+
+# Our addition: in the authors' code w is the number of local epochs over 500, so it ends at 2 to 4.
+BY_WEIGHT: dict[str, tuple[str, dict[str, Any]]] = {
+    "FedAvg": ("FedAvg", {}),
+    "FedImpro": ("FedImpro", {}),
+    "FedImpro, w at most 1": ("FedImpro", {"schedule": "ramp_clipped"}),
+}
+
+
+def weights(seeds: int) -> list[Cell]:
+    """FedImpro's first setting of Table 1, as the authors run it and with the weight w clipped."""
+    cells = []
+    for name, (method, options) in BY_WEIGHT.items():
+        runs = runs_of(experiment, {**BASIC, "method": method}, seeds)
+        runs = [e.replace(method_options={**e.method_options, **options}) for e in runs]
+        cells.append(Cell({"row": name, "column": place(BASIC)}, "best_accuracy", None, None, "", tuple(runs)))
+    return cells
+
+
+# -- Table 10: numbers of other papers beside FedImpro's
+
+
+COPIED = ("FedSpeed", "CCVR", "FedDF", "SphereFed")
+
+
+def settled(row: Row) -> dict[str, Any]:
+    """The row with the values of the basic settings that Table 10 does not print."""
+    return {**row, "sampled": 5 if row["clients"] == 10 else 10, "local_epochs": 1}
+
+
+def more_baselines(seeds: int) -> list[Cell]:
+    """The authors copied the competitors' numbers from their papers, so only FedImpro's own can be run."""
+    cells = []
+    for row in printed_rows("fedimpro", "T10", ("test_accuracy",), (*METHODS, *COPIED)):
+        label = row["method"] + (" (no extra data)" if "extra_data" in row["setting"] else "")
+        column = f"{TITLES[row['dataset']]} a={row['alpha']:g} M={row['clients']:.0f}, {row['rounds']:.0f} rounds"
+        runs = runs_of(experiment, settled(row), seeds) if row["method"] == "FedImpro" else []
+        cells.append(cell_of(row, label, column, runs, "best_accuracy"))
+    return cells
+
+
+# -- numbers in the text: section 5.2 and appendix B
+
+
+def megabytes(run: Run) -> float:
+    """Megabytes that one client receives per round."""
+    return float(run.history.bytes_down.iloc[0]) / run.experiment.sampled / 1e6
+
+
+def statistics(run: Run, fedavg: Run | None) -> float:
+    """Additional traffic of FedImpro, in kB."""
+    assert fedavg is not None
+    return 1e3 * (megabytes(run) - megabytes(fedavg))
+
+
+def seconds_per_round(bandwidth: float) -> Callable[[Run, Run | None], float]:
+    """Time to send the model to ten clients, one after the other; bandwidth in MB/s."""
+    return lambda run, _: 10 * megabytes(run) / bandwidth
+
+
+# metric -> description, unit, method, reading of its run (with FedAvg's as baseline); None: a given number
+STATED: dict[str, tuple[str, str, str, Reading | None]] = {
+    "model_size_megabytes": ("size of {model}", "MB", "FedAvg", lambda run, _: megabytes(run)),
+    "estimator_size_kilobytes": ("size of the statistics", "kB", "FedImpro", statistics),
+    "bandwidth_low_megabytes_per_second": ("bandwidth of the internet, from", "MB/s", "", None),
+    "bandwidth_high_megabytes_per_second": ("bandwidth of the internet, to", "MB/s", "", None),
+    "cluster_bandwidth_low_gigabytes_per_second": ("bandwidth of a cluster, from", "GB/s", "", None),
+    "cluster_bandwidth_high_gigabytes_per_second": ("bandwidth of a cluster, to", "GB/s", "", None),
+    "seconds_per_round_low": ("one round, 10 clients, 10 MB/s", "seconds", "FedAvg", seconds_per_round(10)),
+    "seconds_per_round_high": ("one round, 10 clients, 1 MB/s", "seconds", "FedAvg", seconds_per_round(1)),
+    "seconds_1000_rounds_low": (
+        "1000 rounds, 10 clients, 10 MB/s", "seconds", "FedAvg", lambda r, b: 1000 * seconds_per_round(10)(r, b),
+    ),
+    "seconds_1000_rounds_high": (
+        "1000 rounds, 10 clients, 1 MB/s", "seconds", "FedAvg", lambda r, b: 1000 * seconds_per_round(1)(r, b),
+    ),
+    "hours_1000_rounds_low": (
+        "1000 rounds, 10 clients, 10 MB/s", "hours", "FedAvg", lambda r, b: seconds_per_round(10)(r, b) / 3.6,
+    ),
+    "hours_1000_rounds_high": (
+        "1000 rounds, 10 clients, 1 MB/s", "hours", "FedAvg", lambda r, b: seconds_per_round(1)(r, b) / 3.6,
+    ),
+}  # fmt: skip
+
+
+def gain(run: Run, other: Run | None) -> float:
+    assert other is not None
+    return float(run.summary["best_accuracy"] - other.summary["best_accuracy"])
+
+
+def numbers_of_the_text(seeds: int) -> list[Cell]:
+    """Gains in accuracy (5.2); computing time, sizes, transfer times (B). There is no ResNet-20 here."""
+    cells = []
+    for r in rows("S5.2", "accuracy_gain"):
+        other = parse(r["setting"])["minus"]
+        label = f"{r['method']} above {other}, {place(r)}"
+        runs, beside = runs_of(experiment, r, seeds), runs_of(experiment, {**r, "method": other}, seeds)
+        cells.append(cell_of(r, label, "points", runs, "accuracy_gain", beside, read=gain))
+    for r in rows("B", "seconds"):
+        label = f"computing time of {r['method']}, {place(r)}"
+        runs = runs_of(experiment, {**r, "rounds": r["rounds"] or 400}, seeds)
+        cells.append(cell_of(r, label, "seconds", runs, read=lambda run, _: float(run.summary["seconds"])))
+    for r in rows("B", *STATED):
+        label, unit, by, read = STATED[r["metric"]]
+        network = {"resnet18": "ResNet-18", "resnet20": "ResNet-20"}.get(r["model"], "")
+        known = read is not None and (r["metric"], r["model"]) != ("model_size_megabytes", "resnet20")
+        runs = runs_of(experiment, {**BASIC, "method": by}, seeds) if known else []
+        beside = runs_of(experiment, {**BASIC, "method": "FedAvg"}, seeds) if by == "FedImpro" else []
+        cells.append(cell_of(r, label.format(model=network), unit, runs, baseline=beside, read=read))
+    return cells
+
+
+def selected(row: Row) -> str:
+    return f"a={row['alpha']:g} E={row['local_epochs']:.0f} M={row['clients']:.0f}, {row['sampled']:.0f} per round"
+
+
+TABLES: dict[str, TableSpec | DescriptionSpec] = {
+    "T1": TableSpec(
+        "Best test accuracy (%); an average is over four settings, and its ± over settings and seeds", "5.2",
+        "comparison", accuracies,
+    ),
+    "T2": TableSpec(
+        "Rounds to a target accuracy (below scale paper: FedAvg's best, rounded down)", "5.2", "comparison",
+        table("T2", lambda r: f"{place(r)} target" if r["metric"] == "target_accuracy" else place(r),
+              "target_accuracy", "rounds_to_target"),
+        lower_is_better=True,
+    ),
+    "T3": TableSpec("Best test accuracy (%) by the cut", "5.3", "comparison", table("T3", cut)),
+    "E1": TableSpec(
+        "Best test accuracy (%) of a CNN by the cut: lr 0.03, w = 1 throughout (our addition)", "5.3", "cut",
+        cuts_of_the_cnn,
+    ),
+    "E3": TableSpec(
+        "Best test accuracy (%) by the largest weight w of the drawn features (our addition)", "5.2", "comparison",
+        weights,
+    ),
+    "T4": DescriptionSpec(
+        "What the methods share beyond the model", "D.3", "method", descriptions.shared_things,
+        descriptions.SHARED_NOTE,
+    ),
+    "T5": DescriptionSpec(
+        "Learning rates", "E.2", "hyperparameters", descriptions.learning_rates,
+        "Read off the runs that these settings make; FedDyn, of which the paper prints none, has that of FedAvg.",
+        printed=("T5",),
+    ),
+    "setting": DescriptionSpec(
+        "Numbers that the text states about the setting", "E.2, F.3", "hyperparameters", descriptions.settings,
+        "Ours: read off the runs at scale paper, and the published counts of the data set.", printed=("E", "F.3"),
+    ),
+    "T6": TableSpec(
+        "Best test accuracy (%) with momentum 0.9 on the clients", "E.2", "hyperparameters", table("T6"),
+    ),
+    "T7": TableSpec(
+        "Best test accuracy (%) with noise on the shared statistics", "F.2", "noise",
+        table("T7", lambda r: f"σ={parse(r['setting'])['noise']}"),
+    ),
+    "T8": TableSpec(
+        "FEMNIST: best test accuracy, and rounds to FedAvg's best, rounded down", "F.3", "femnist",
+        table("T8", lambda r: target(r, "FEMNIST"), "test_accuracy", "rounds_to_target"),
+        lower_is_better=("FEMNIST rounds",),
+    ),
+    "T9": TableSpec(
+        "VGG-9: best test accuracy, and rounds to a target (below scale paper: FedAvg's best, rounded down)", "F.4",
+        "vgg9", table("T9", lambda r: target(r, "CIFAR-10"), "test_accuracy", "target_accuracy", "rounds_to_target"),
+        lower_is_better=("CIFAR-10 rounds",),
+    ),
+    "T10": TableSpec(
+        "Test accuracy (%) beside numbers that the authors copied from other papers", "F.5", "more_baselines",
+        more_baselines,
+    ),
+    "T11": TableSpec(
+        "Best test accuracy (%) by the number of clients per round, CIFAR-10", "F.6", "selected_clients",
+        table("T11", selected),
+    ),
+    "text": TableSpec(
+        "Numbers that the text states: gains, computing time, sizes and times of sending", "5.2, B", "costs",
+        numbers_of_the_text, rows="what", marked=False, lower_is_better=("seconds", "hours", "MB", "kB"),
+    ),
+}  # fmt: skip

@@ -1,0 +1,5 @@
+"""GC-Fed (Seo et al. 2025): its setting, tables, figures, claims and theory."""
+
+from paperlib.papers.paper import Paper
+
+PAPER = Paper("gc_fed", "GC-Fed", tables=8, figures=10, position=3)

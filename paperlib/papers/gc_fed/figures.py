@@ -1,0 +1,301 @@
+"""GC-Fed: its figures, drawn from runs."""
+
+from typing import Any
+
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from paperlib.data.datasets import DATASETS
+from paperlib.data.partitions import partition
+from paperlib.display import plots
+from paperlib.experiment import Experiment
+from paperlib.papers.cells import failed
+from paperlib.papers.gc_fed import claims, diagrams
+from paperlib.papers.gc_fed.claims import accuracy_of, best_smoothed
+from paperlib.papers.gc_fed.setting import (
+    BORDER,
+    DYNAMICS,
+    EVERYONE,
+    FACTORS,
+    IMPACT,
+    LAMBDAS,
+    OWN,
+    PANELS,
+    PLOTTED,
+    experiments_of,
+    panel_row,
+    panel_title,
+    with_border,
+)
+from paperlib.papers.results import Results
+from paperlib.papers.rows import Row, stacked
+from paperlib.papers.specs import FigureSpec
+from paperlib.quantities.curves import last_mean, rounds_to_target, smooth
+
+ALPHAS = (0.05, 0.1, 1, 1000)
+
+
+def histories_of(results: Results, row: Row, method: str, seeds: int, **changes: Any) -> list[pd.DataFrame]:
+    """Histories of the finished runs, one per seed."""
+    wanted = [e.replace(**changes) for e in experiments_of([(row, method)], seeds)]
+    return [run.history for run in results.finished(wanted)]
+
+
+def participation_experiments(seeds: int) -> list[Experiment]:
+    """Runs with full participation, so that averages of some clients can be compared with that of all."""
+    skewed = [e.replace(measure=("participation_gap",)) for e in experiments_of([(EVERYONE, "FedAvg")], seeds)]
+    return skewed + [e.replace(partition="iid", alpha=None) for e in skewed]
+
+
+def participation(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Figure 1: (a) a sketch, (b) distance of an update of K clients from that of all, mean over subsets and rounds."""
+    data = []
+    for run in results.finished(participation_experiments(results.seeds)):
+        e = run.experiment
+        gaps = [name for name in run.history.columns if name.startswith("participation_gap/")]
+        long = run.history.melt("round", gaps, var_name="clients", value_name="gap")
+        long["clients"] = long.clients.str.partition("/")[2].astype(int)
+        data.append(long.assign(data="iid" if e.alpha is None else f"α = {e.alpha:g}", seed=e.seed))
+    table = stacked(data, ["round", "clients", "gap", "data", "seed"])
+    figure, (left, right) = plots.panels(2, 2, (3.2, 2.6))
+    diagrams.partial_update(left)
+    if len(table):
+        plots.lines(right, table, "clients", "gap", "data")
+        right.set_xscale("log")
+        right.set_xlabel("clients in the partial update, K")
+        right.set_ylabel("distance from the update of all")
+        right.set_title("(b)")
+        right.legend()
+    else:
+        plots.not_run(right)
+    return figure, table
+
+
+def dynamics_experiments(seeds: int) -> list[Experiment]:
+    return experiments_of([(DYNAMICS, method) for method in OWN], 1)
+
+
+def training_experiments(seeds: int) -> list[Experiment]:
+    return experiments_of([(panel_row(*panel[:3]), method) for panel in PANELS for method in PLOTTED], seeds)
+
+
+def dynamics(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Figure 4: one panel per method, first seed; the dotted line marks a quarter of the rounds."""
+    data = []
+    figure, axes = plots.panels(4, 2)
+    for ax, method in zip(axes, OWN, strict=True):
+        ax.set_title(method)
+        histories = histories_of(results, DYNAMICS, method, 1)
+        if not histories:
+            plots.not_run(ax)
+            continue
+        curve = histories[0][["round", "test_accuracy"]]
+        plots.raw_and_smoothed(ax, curve, method, at=int(curve["round"].max()) // 4)
+        data.append(curve.assign(method=method, smoothed=smooth(curve.test_accuracy.to_numpy())))
+    top = max(ax.get_ylim()[1] for ax in axes)
+    for ax in axes:
+        ax.set_ylim(0, top)
+    return figure, stacked(data, ["round", "test_accuracy", "method", "smoothed"])
+
+
+def training_dynamics(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Figure 6: smoothed curves at alpha 0.1; the legend gives rounds to a target.
+
+    At scale paper the target is the printed one, else the best smoothed accuracy of FedAvg (mean of the seeds). A panel
+    appears if its FedAvg run is finished; the missing panels are named.
+    """
+    panels, missing = {}, []
+    for panel in PANELS:
+        histories = {m: histories_of(results, panel_row(*panel[:3]), m, results.seeds) for m in PLOTTED}
+        if histories["FedAvg"]:
+            panels[panel] = {method: curves for method, curves in histories.items() if curves}
+        else:
+            missing.append(panel_title(*panel[:3]))
+    data = []
+    figure, axes = plots.panels(max(len(panels), 1), min(max(len(panels), 1), 2), (4.6, 2.6))
+    for ax, (panel, histories) in zip(axes, panels.items(), strict=False):
+        dataset, model, clients, target = panel
+        means = {method: _mean_history(curves) for method, curves in histories.items()}
+        goal = target if results.scale == "paper" else best_smoothed(means["FedAvg"])
+        reached = {method: rounds_to_target(mean, goal) for method, mean in means.items()}
+        labels = {m: f"{m} ({'never' if at is None else f'round {at}'})" for m, at in reached.items()}
+        plots.curves(ax, histories, labels)
+        ax.set_title(panel_title(dataset, model, clients))
+        ax.axhline(goal, color="0.4", linewidth=0.6, linestyle=":")
+        ax.legend(title=f"reaches {goal:.1f} %", title_fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+        for method, curves in histories.items():
+            for seed, history in enumerate(curves):
+                curve = history[["round", "test_accuracy"]]
+                data.append(curve.assign(dataset=dataset, clients=clients, method=method, seed=seed))
+    if not panels:
+        plots.not_run(axes[0])
+    elif missing:
+        figure.supxlabel(f"not run at this scale yet: {'; '.join(missing)}", fontsize=7, color="0.5")
+    return figure, stacked(data, ["round", "test_accuracy", "dataset", "clients", "method", "seed"])
+
+
+SIMILARITY = ("FedAvg, iid", "FedAvg", "LocalGC", "GC-Fed")
+
+
+def similarity_experiments(seeds: int) -> list[Experiment]:
+    """First seed only; the paper does not state alpha."""
+    experiments = []
+    for name in SIMILARITY:
+        (e,) = experiments_of([(DYNAMICS, name.removesuffix(", iid"))], 1)
+        iid: dict[str, Any] = {"partition": "iid", "alpha": None} if name.endswith("iid") else {}
+        experiments.append(e.replace(measure=("cka",), **iid))
+    return experiments
+
+
+def similarity(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Figure 7: mean over the sampled clients, per layer; moving average over ten rounds."""
+    data = []
+    for name, e in zip(SIMILARITY, similarity_experiments(results.seeds), strict=True):
+        run = results.get(e)
+        if run is not None:
+            layers = [c for c in run.history.columns if c.startswith("cka/")]
+            long = run.history.melt("round", layers, var_name="layer", value_name="cka")
+            data.append(long.assign(method=name, layer=long.layer.str.removeprefix("cka/")))
+    table = stacked(data, ["round", "layer", "cka", "method"])
+    layers = list(table.layer.unique()) or ["conv1", "conv2", "fc1", "classifier"]
+    figure, axes = plots.panels(len(layers), 2, (3.2, 2.2))
+    for ax, layer in zip(axes, layers, strict=True):
+        ax.set_title(layer)
+        if not len(table):
+            plots.not_run(ax)
+            continue
+        plots.lines(ax, table[table.layer == layer], "round", "cka", "method", window=10)
+        ax.set_xlabel("round")
+    if len(table):
+        axes[0].set_ylabel("CKA")
+        axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return figure, table
+
+
+def border_experiments(seeds: int) -> list[Experiment]:
+    return [
+        with_border(e, share)
+        for e in experiments_of([(BORDER, "GC-Fed"), (BORDER, "LocalGC")], seeds)
+        for share in LAMBDAS
+    ]
+
+
+def border(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Figure 9: accuracy against lambda, with and without Global GC above the border; grey: the paper's best range."""
+    data = []
+    for method, label in (("GC-Fed", "Local GC below, Global GC above"), ("LocalGC", "Local GC below, nothing above")):
+        for share in LAMBDAS:
+            wanted = [with_border(e, share) for e in experiments_of([(BORDER, method)], results.seeds)]
+            for run in results.finished(wanted):
+                accuracy = last_mean(run.history.test_accuracy.to_numpy())
+                data.append({"lambda": share, "variant": label, "accuracy": accuracy})
+    table = pd.DataFrame(data, columns=["lambda", "variant", "accuracy"])
+    figure, (ax,) = plots.panels(1, 1, (5, 3))
+    if len(table):
+        ax.axvspan(LAMBDAS.index(0.85), LAMBDAS.index(0.95), color="0.9", linewidth=0)
+        plots.spread(ax, table, "lambda", "variant")
+        ax.set_xlabel("λ, share of the parameter tensors below the border")
+        ax.legend()
+    else:
+        plots.not_run(ax)
+    return figure, table
+
+
+def impact_experiments(seeds: int) -> list[Experiment]:
+    bases = experiments_of([(IMPACT, method) for method in OWN], seeds)
+    return [base.replace(**{factor: value}) for base in bases for factor, values in FACTORS.items() for value in values]
+
+
+def impact(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Figure 10: accuracy when one hyperparameter is changed; a failed run counts as chance level."""
+    data = []
+    for method in OWN:
+        for base in experiments_of([(IMPACT, method)], results.seeds):
+            for factor, values in FACTORS.items():
+                for value in values:
+                    run = results.get(base.replace(**{factor: value}))
+                    if run is None:
+                        continue
+                    data.append(
+                        {"factor": factor, "value": value, "method": method, "seed": base.seed,
+                         "accuracy": accuracy_of(run, results.scale), "failed": failed(run, results.scale)}
+                    )  # fmt: skip
+    table = pd.DataFrame(data, columns=["factor", "value", "method", "seed", "accuracy", "failed"])
+    figure, axes = plots.panels(5, 3)
+    for ax, factor in zip(axes, FACTORS, strict=True):
+        ax.set_xlabel(factor.replace("_", " "))
+        part = table[table.factor == factor]
+        if len(part):
+            plots.spread(ax, part, "value", "method")
+        else:
+            plots.not_run(ax)
+    if len(table):
+        axes[0].legend()
+    return figure, table
+
+
+def partitions(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Figure 5: ten classes of CIFAR-10's size on ten clients. Class sizes decide the counts, so no image is needed."""
+    labels = torch.arange(10).repeat_interleave(DATASETS["cifar10"].train // 10)
+    data = []
+    figure, axes = plots.panels(4, 4, (2.4, 2.4))
+    for ax, alpha in zip(axes, ALPHAS, strict=True):
+        counts = partition(labels, "dirichlet_capped", clients=10, alpha=alpha, seed=0).counts()
+        plots.partition(counts, "bubbles", ax)
+        ax.set_title(f"α = {alpha:g}")
+        table = pd.DataFrame(counts.numpy()).rename_axis("client").reset_index()
+        data.append(table.melt("client", var_name="class", value_name="samples").assign(alpha=alpha))
+    return figure, stacked(data, ["client", "class", "samples", "alpha"])
+
+
+def _mean_history(histories: list[pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat(histories).groupby("round", as_index=False)[["test_accuracy"]].mean()
+
+
+def _nothing(seeds: int) -> list[Experiment]:
+    return []
+
+
+FIGURES = {
+    "F1": FigureSpec(
+        "The update of some clients and that of all of them", "1", "participation",
+        participation_experiments, participation,
+    ),
+    "F2": FigureSpec(
+        "GC-Fed: where gradients and updates are centralized", "1", "participation", _nothing,
+        diagrams.overview, kind="diagram",
+    ),
+    "F3": FigureSpec(
+        "Centralization as projection: one step of two clients", "3.3", "proposed_method", _nothing,
+        diagrams.projection, kind="diagram",
+    ),
+    "F4": FigureSpec(
+        "Training dynamics by method, CIFAR-10, 5 of 200 clients, α = 0.05", "3.3", "proposed_method",
+        dynamics_experiments, dynamics, cells=claims.fluctuation,
+    ),
+    "F5": FigureSpec(
+        "Partitions of 10 classes among 10 clients by Dirichlet concentration", "4.1", "experimental_setup",
+        _nothing, partitions,
+    ),
+    "F6": FigureSpec(
+        "Training dynamics at α = 0.1", "4.2.4", "training_dynamics", training_experiments, training_dynamics,
+        cells=claims.rounds,
+    ),
+    "F7": FigureSpec(
+        "Similarity (linear CKA) of local models and the global model by layer, CIFAR-10, 5 of 200 clients, α = 0.05",
+        "4.2.6", "cka", similarity_experiments, similarity,
+    ),
+    "F8": FigureSpec(
+        "Which entries of a convolution weight share a mean", "4.3.1", "mean_vector", _nothing, diagrams.means,
+        kind="diagram",
+    ),
+    "F9": FigureSpec(
+        "Accuracy by the border λ", "4.3.2", "layer_border", border_experiments, border,
+        cells=claims.best_border,
+    ),
+    "F10": FigureSpec(
+        "Impact of hyperparameters, one at a time", "4.3.3", "hyperparameters", impact_experiments, impact,
+        cells=claims.best_rate,
+    ),
+}  # fmt: skip

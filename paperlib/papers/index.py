@@ -1,0 +1,119 @@
+"""The tables and figures that use a run, with their scales and notebooks.
+
+The search goes through all specifications, which takes half a minute. For shipped runs the result is shipped with them
+(``data/reference/places.json``); for local runs it is kept in the store.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from paperlib import papers
+from paperlib.experiment import Experiment
+from paperlib.files import read, write
+from paperlib.papers import shipped_runs
+from paperlib.papers.scales import RULES, at_scale, scale_name
+from paperlib.papers.specs import needed
+from paperlib.paths import NOTEBOOKS
+from paperlib.version import version
+
+SEEDS = 5  # as many as any column is shipped with
+FILE = "places.json"
+
+
+class Place(NamedTuple):
+    """A table or figure of a paper at a scale, such as ("gc_fed", "T5", "small")."""
+
+    paper: str
+    name: str
+    scale: str
+
+    @property
+    def notebook(self) -> Path:
+        """The notebook of the table or figure."""
+        return NOTEBOOKS / self.paper / f"{papers.spec(self.paper, self.name).notebook}.ipynb"
+
+    def __str__(self) -> str:
+        return f"{papers.TITLES[self.paper]} {self.name}"
+
+
+Places = dict[str, list[Place]]
+
+
+def search(digests: Collection[str], within: Iterable[str] = papers.TITLES, scales: Iterable[str] = RULES) -> Places:
+    """Digest -> the tables and figures of these papers that need the run, with up to `SEEDS` seeds."""
+    index: Places = {}
+    for paper in within:
+        at: dict[Experiment, dict[str, str]] = {}  # of the paper -> scale -> digest, as tables share their runs
+        for name in (*papers.tables(paper), *papers.figures(paper)):
+            seen = set()
+            for e in dict.fromkeys(needed(papers.spec(paper, name), SEEDS)):
+                if e not in at:
+                    at[e] = {scale: at_scale(e, scale).digest for scale in scales}
+                seen |= {(digest, scale) for scale, digest in at[e].items() if digest in digests}
+            for digest, scale in sorted(seen):
+                index.setdefault(digest, []).append(Place(paper, name, scale))
+    return index
+
+
+@cache
+def shipped() -> Mapping[str, list[Place]]:
+    """The places of the shipped runs, as recorded when the runs were shipped."""
+    return _read(shipped_runs.REFERENCE / FILE)[1]
+
+
+def update(*names: str) -> None:
+    """Search the places of the shipped runs again and write them to their file: of the files ``names``, or of all.
+
+    A file ``<paper>-<scale>`` holds runs of this paper at this scale; files with other names belong to no paper.
+    """
+    folder = shipped_runs.REFERENCE
+    runs = shipped_runs.summaries(folder)
+    files = set(names or [name for name, _ in runs.values()])
+    index = {digest: list(places) for digest, places in shipped().items() if digest in runs} if names else {}
+    for file in sorted(files):
+        paper, _, scale = file.rpartition("-")
+        if paper in papers.TITLES:
+            index |= search({digest for digest, (name, _) in runs.items() if name == file}, [paper], [scale])
+    _write(folder / FILE, index)
+    shipped.cache_clear()
+
+
+def known(store: Path) -> Mapping[str, list[Place]]:
+    """The recorded places of the runs of a store; empty if none were recorded with this version of the code."""
+    code, index = _read(store / FILE)
+    return index if code == version() else {}
+
+
+def remember(store: Path, digests: Collection[str]) -> Mapping[str, list[Place]]:
+    """Search the places of runs and record them in the store; [] for a run that is in no table."""
+    index: Places = {digest: [] for digest in digests}
+    index |= search(digests)
+    _write(store / FILE, index, version())
+    return index
+
+
+def _read(path: Path) -> tuple[str, Places]:
+    """Code version and places in a file; empty without a valid file."""
+    try:
+        kept = json.loads(read(path))
+        index = {digest: [_place(text) for text in texts] for digest, texts in kept["places"].items()}
+        return kept["code"], index
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # missing or malformed
+        return "", {}
+
+
+@cache
+def _place(text: str) -> Place:
+    """Parses a place; raises ValueError for an invalid text."""
+    paper, name, scale = text.split(" ")
+    papers.spec(paper, name)
+    return Place(paper, name, scale_name(scale))
+
+
+def _write(path: Path, places: Places, code: str = "") -> None:
+    lines = (f"{json.dumps(digest)}: {json.dumps([' '.join(p) for p in places[digest]])}" for digest in sorted(places))
+    text = ",\n".join(lines)
+    write(path, f'{{"code": {json.dumps(code)}, "places": {{\n{text}\n}}}}\n'.encode())

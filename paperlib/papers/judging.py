@@ -1,0 +1,268 @@
+"""Printed numbers beside finished runs, and which columns of the papers' tables can be judged.
+
+A column is judged if it has at least `METHODS` methods with `SEEDS` seeds each, if no data set is replaced by images of
+another kind, and if FedAvg reaches `REGIME` of its printed accuracy; otherwise the methods are ranked on another
+problem. Columns that cannot be judged are shown with the reason.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paperlib.data.datasets import DATASETS
+from paperlib.experiment import Experiment
+from paperlib.oneshot import is_one_shot
+from paperlib.papers import shipped_runs
+from paperlib.papers.cells import Cell, outcomes
+from paperlib.papers.collection import Runs, finished
+from paperlib.papers.contents import TABLES
+from paperlib.papers.printed import printed
+from paperlib.papers.scales import at_scale
+from paperlib.papers.settings import build, methods
+from paperlib.papers.specs import TableSpec
+from paperlib.quantities.agreement import Ranking, ceiling
+from paperlib.random_streams import rng
+from paperlib.runs import cost
+
+SEEDS = 3
+SHIPPED_SEEDS = 5  # as many as any column is shipped with; all that are finished count
+METHODS = 6
+REGIME = 0.6
+LEAST = 3  # methods that make an order
+# Fields of a printed row that say where its number was measured.
+PLACE = ("dataset", "model", "partition", "alpha", "clients", "sampled", "local_epochs", "rounds", "scenario")
+Seed = tuple[int, int]  # of a run and of its partition
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A printed number that our runs can reproduce. row: its line of the CSV; cell: at the paper's scale.
+
+    sign: -1 where smaller is better. ranked: the rows of its table are methods.
+    """
+
+    table: str
+    column: str
+    label: str
+    row: Mapping[str, Any]
+    cell: Cell
+    sign: int = 1
+    ranked: bool = True
+
+    @property
+    def printed(self) -> float:
+        """Larger is better; -inf for failed or target not reached, NaN where no number is printed."""
+        if re.match("failed|not reached", self.cell.note):
+            return -np.inf
+        return np.nan if self.cell.printed is None else self.sign * self.cell.printed
+
+    @property
+    def is_accuracy(self) -> bool:
+        return "accuracy" in str(self.row["metric"])
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether the number only summarises others, and so is no further evidence."""
+        return self.row["metric"] == "speedup" or self.row["scenario"] in ("mean", "average")
+
+    def place(self, without: Iterable[str] = ()) -> tuple[Any, ...]:
+        """Where the number was measured, leaving out some fields."""
+        return tuple(self.row[field] for field in PLACE if field not in without)
+
+
+def entries(paper: str) -> tuple[Entry, ...]:
+    """All printed numbers of the paper's tables (without our additions) that our runs can reproduce."""
+    table = printed(paper)
+    records = table.astype(object).where(table.notna(), None).to_dict("records")
+    rows: dict[int, Any] = {record["line"]: record for record in records}
+    collected = []
+    for name, spec in TABLES[paper].items():
+        if not isinstance(spec, TableSpec) or not re.fullmatch(r"T\d+", name):
+            continue
+        lower = spec.lower_is_better
+        for cell in spec.cells(SHIPPED_SEEDS):
+            if cell.experiments and cell.line is not None and cell.joint is None:
+                column = str(cell.key["column"])
+                sign = -1 if lower is True or column in (lower or ()) else 1
+                row = rows[cell.line]
+                collected.append(Entry(name, column, str(cell.key["row"]), row, cell, sign, spec.rows == "method"))
+    return tuple(collected)
+
+
+@cache
+def family(paper: str, method: str) -> str | None:
+    """The module of a method, which all its variants share; None for an unknown method."""
+    names = methods(paper)
+    return type(build(names[method][0])).__module__ if method in names else None
+
+
+def foreign(printed: Experiment, run: Experiment) -> bool:
+    """Whether the images of the run are of another kind than those of the paper."""
+    return DATASETS[printed.dataset].kind != DATASETS[run.dataset].kind
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A paper's tables at a scale. at: paper-scale experiment -> the one that is run; runs: the finished ones."""
+
+    paper: str
+    scale: str
+    entries: Sequence[Entry]
+    at: Mapping[Experiment, Experiment]
+    runs: Runs
+
+    def by_seed(self, entry: Entry) -> dict[Seed, float]:
+        """Our values of a printed number; larger is better, -inf for failed or target not reached."""
+        cell = entry.cell
+        mine, beside = (tuple(self.at[e] for e in wanted) for wanted in (cell.experiments, cell.baseline))
+        given = outcomes(replace(cell, experiments=mine, baseline=beside), self.runs, self.scale)
+        return {(e.seed, e.partition_seed): -np.inf if np.isnan(v) else entry.sign * v for e, v in given.items()}
+
+    def done(self, entry: Entry) -> list[Experiment]:
+        """The paper-scale experiments of the entry whose runs are finished."""
+        return [e for e in entry.cell.experiments if self.at[e] in self.runs]
+
+    def share(self, experiments: Iterable[Experiment]) -> float:
+        """Operations of our runs over those of the printed experiments; NaN for no experiments."""
+        distinct = set(experiments)
+        print = sum(map(work, distinct))
+        return sum(work(self.at[e]) for e in distinct) / print if print else np.nan
+
+    def regime(self, entry: Entry) -> float | None:
+        """FedAvg's accuracy in the entry's setting over the printed one; None if none is printed, NaN if not run.
+
+        Taken from the entry's own table, or else from the first table that prints it.
+        """
+        place = entry.place(() if entry.row["scenario"] else ("scenario",))
+        baselines = self._fedavg.get(place, [])
+        if not baselines:
+            return None
+        fedavg = next((other for other in baselines if other.table == entry.table), baselines[0])
+        values = list(self.by_seed(fedavg).values())
+        return float(np.mean(values)) / fedavg.printed if values else np.nan
+
+    def objection(self, entry: Entry) -> str:
+        """Why the entry's setting cannot be judged; "" if it can."""
+        e = entry.cell.experiments[0]
+        if foreign(e, self.at[e]):
+            played, by = (DATASETS[name].title for name in (e.dataset, self.at[e].dataset))
+            return f"{played} is played by {by}"
+        share = self.regime(entry)
+        if share is None or share >= REGIME:
+            return ""
+        if np.isnan(share):
+            return "FedAvg is not run"
+        return f"FedAvg below {REGIME:.0%} of print"
+
+    @cached_property
+    def _fedavg(self) -> dict[tuple[Any, ...], list[Entry]]:
+        """Place -> FedAvg's printed accuracies there."""
+        by_place: dict[tuple[Any, ...], list[Entry]] = {}
+        for entry in self.entries:
+            if entry.row["method"] == "FedAvg" and entry.row["metric"] == "test_accuracy" and entry.printed > 0:
+                for without in ((), ("scenario",)):  # some tables leave it out
+                    by_place.setdefault(entry.place(without), []).append(entry)
+        return by_place
+
+
+def gathered(
+    paper: str, chosen: Sequence[Entry], scale: str, shipped_only: bool = False, store: Path | str | None = None
+) -> Evidence:
+    """The evidence on entries of a paper at a scale; shipped_only: only from the runs in data/reference."""
+    needed = {e: None for entry in chosen for e in (*entry.cell.experiments, *entry.cell.baseline)}
+    at = {e: at_scale(e, scale) for e in needed}
+    wanted = dict.fromkeys(at.values())
+    if shipped_only:
+        return Evidence(paper, scale, chosen, at, {e: run for e in wanted if (run := shipped_runs.find(e)) is not None})
+    return Evidence(paper, scale, chosen, at, finished(wanted, store))
+
+
+@cache
+def work(experiment: Experiment) -> float:
+    """Floating-point operations of a run, as if its method were FedAvg, unless it is one-shot."""
+    e = experiment
+    if is_one_shot(e) or e.method == "fedavg":
+        return _operations(e.replace(seed=0, partition_seed=0))
+    return work(e.replace(seed=0, partition_seed=0, method="fedavg", method_options={}))
+
+
+@cache
+def _operations(experiment: Experiment) -> float:
+    return cost.operations(experiment)
+
+
+# -- columns
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column with enough methods to rank. seeds: of the method with the fewest.
+
+    ceiling: see `paperlib.quantities.agreement.ceiling`. objection: why the column is not judged; "" if it is.
+    """
+
+    table: str
+    label: str
+    ranking: Ranking
+    ceiling: float
+    seeds: int
+    objection: str
+
+
+def columns(evidence: Evidence) -> list[Column]:
+    """The columns of the paper's tables that have enough methods to rank."""
+    places: dict[tuple[str, str], list[Entry]] = {}
+    for entry in evidence.entries:
+        if entry.ranked and not entry.is_derived:
+            places.setdefault((entry.table, entry.column), []).append(entry)
+    judged = (column(evidence, members) for members in places.values())
+    return [one for one in judged if one is not None]
+
+
+def column(evidence: Evidence, members: Sequence[Entry]) -> Column | None:
+    """The column of these entries; None with fewer than `LEAST` methods, or without an order in ours or in print.
+
+    Variants of a method count once: the column keeps the one with the best printed number.
+    """
+    best: dict[str, tuple[Entry, dict[Seed, float]]] = {}
+    for entry in members:
+        kin = family(evidence.paper, str(entry.row["method"]))
+        if kin is None or np.isnan(entry.printed) or not (values := evidence.by_seed(entry)):
+            continue
+        if kin not in best or entry.printed > best[kin][0].printed:
+            best[kin] = (entry, values)
+    ready = [one for one in best.values() if _seeds(one[1]) >= SEEDS]
+    chosen = ready if len(ready) >= METHODS else list(best.values())
+    if len(chosen) < LEAST:
+        return None
+    ours = np.array([np.mean(list(values.values())) for _, values in chosen])
+    ranking = Ranking([entry.label for entry, _ in chosen], ours, np.array([entry.printed for entry, _ in chosen]))
+    if np.isnan(ranking.correlation):
+        return None
+    counts = [_seeds(values) for _, values in chosen]
+    objection = evidence.objection(chosen[0][0])
+    if len(ready) < METHODS:
+        what = f"fewer than {METHODS} methods" if len(chosen) < METHODS else f"fewer than {SEEDS} seeds"
+        objection = "; ".join(filter(None, [what, objection]))
+    spread = np.array([_deviation(entry, values) for entry, values in chosen])
+    best_possible = ceiling(ranking.printed, spread, np.array(counts), rng(0, "scorecard"))
+    first = chosen[0][0]
+    return Column(first.table, first.column, ranking, best_possible, min(counts), objection)
+
+
+def _seeds(values: Mapping[Seed, float]) -> int:
+    """Number of run seeds; several partitions of one seed count once."""
+    return len({seed for seed, _ in values})
+
+
+def _deviation(entry: Entry, values: Mapping[Seed, float]) -> float:
+    """The standard deviation over seeds as printed, or else of ours; NaN if neither is known."""
+    if entry.cell.printed_std is not None:
+        return entry.cell.printed_std
+    finite = [value for value in values.values() if np.isfinite(value)]
+    return float(np.std(finite, ddof=1)) if len(finite) > 1 else np.nan

@@ -1,0 +1,278 @@
+"""Tables and figures of a paper from its specification and the finished runs."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from paperlib.display import plots, saving
+from paperlib.display.tables import QUANTITIES, DescriptionTable, ResultTable
+from paperlib.experiment import Experiment
+from paperlib.papers.catalogue import TITLES
+from paperlib.papers.cells import Cell, value
+from paperlib.papers.printed import printed_table
+from paperlib.papers.results import Results
+from paperlib.papers.scales import at_scale, rules
+from paperlib.paths import figures as figures_folder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+# Metrics: numbers of things, what is measured at an accuracy to be reached, and what is printed as a bound.
+TO_TARGET = ("rounds_to_target", "rounds_to_target_min", "rounds_to_target_max", "target_accuracy", "speedup")
+COUNTS = (*TO_TARGET[:3], "crossover_epoch", "peak_epoch", "n_parameter_tensors", "divergence_crossover_round")
+BOUNDS = ("fluctuation_lower_bound",)
+TARGETS = "Our runs go to FedAvg's best accuracy of the same seed, not to the printed one: no difference is taken."
+NOT_COMPARABLE = "smoke: digits, not comparable"  # across every figure of results at this scale
+REST = "recompute=True runs the rest"  # the command line says how it does that
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table of a paper: its section, notebook and cells.
+
+    cells: seeds -> cells at the paper's scale, with the entries ``row`` and ``column`` in their keys.
+    newer: likewise for methods that the paper does not print; those of which a run is done stand below the others, and
+    are neither ranked nor judged with them.
+    """
+
+    title: str
+    section: str
+    notebook: str
+    cells: Callable[[int], list[Cell]]
+    rows: str = "method"
+    lower_is_better: tuple[str, ...] | bool = ()  # columns in which the smallest value is the best; True: all
+    newer: Callable[[int], list[Cell]] | None = None
+    marked: bool = True  # the best of a column, which only rows that compete have
+    kind: ClassVar[str] = "results"
+
+
+@dataclass(frozen=True)
+class DescriptionSpec:
+    """A table of a paper that describes methods or settings. It is generated from the code and needs no runs.
+
+    make: its rows. note: where they come from. printed: CSV tables whose numbers it shows completely.
+    """
+
+    title: str
+    section: str
+    notebook: str
+    make: Callable[[], pd.DataFrame]
+    note: str
+    printed: tuple[str, ...] = ()
+    kind: ClassVar[str] = "description"
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure of a paper: its experiments at the paper's scale (by seeds) and its drawing.
+
+    draw: the finished runs at a scale -> the figure and the plotted data.
+    tensors: it needs tensors of a run, which shipped runs do not have.
+    cells: seeds -> the numbers that the paper states about the figure; they are shown below it beside ours.
+    kind: "results", or "diagram" for an explanatory drawing without runs.
+    """
+
+    title: str
+    section: str
+    notebook: str
+    experiments: Callable[[int], list[Experiment]]
+    draw: Callable[[Results], tuple["Figure", pd.DataFrame]]
+    tensors: bool = False
+    cells: Callable[[int], list[Cell]] | None = None
+    kind: str = "results"
+
+
+Spec = TableSpec | DescriptionSpec | FigureSpec
+
+
+@dataclass
+class ResultFigure:
+    """A drawn figure with its data; a notebook displays it. ``path``: where `save` writes, without suffix.
+
+    numbers: the numbers that the paper states about the figure, beside ours; None if it states none.
+    """
+
+    title: str
+    caption: str
+    figure: "Figure"
+    data: pd.DataFrame
+    path: Path
+    numbers: ResultTable | None = None
+    runs: tuple[str, ...] = ()  # digests of those that it is drawn from
+
+    def save(self) -> "ResultFigure":
+        """Write PDF, PNG, the plotted data as CSV, and the stated numbers; returns the figure itself.
+
+        A file that more runs stand behind is not replaced, see `paperlib.display.saving`.
+        """
+        self.path, said = saving.place(self.path, self.runs)
+        self.caption = "\n".join(filter(None, (self.caption, said)))
+        for suffix in (".pdf", ".png"):
+            metadata = {"CreationDate": None} if suffix == ".pdf" else None
+            self.figure.savefig(self.path.with_suffix(suffix), dpi=150, bbox_inches="tight", metadata=metadata)
+        self.data.round(4).to_csv(self.path.with_suffix(".csv"), index=False)
+        self.path.with_suffix(".txt").write_text(f"{self.title}\n{self.caption}\n", encoding="utf-8")
+        if self.numbers is not None:
+            self.numbers.save()
+        return self
+
+    def __repr__(self) -> str:
+        return f"{self.title}\n{self.caption}"
+
+    def _repr_png_(self) -> bytes:
+        from io import BytesIO
+
+        buffer = BytesIO()
+        self.figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight")
+        return buffer.getvalue()
+
+
+def build_table(paper: str, name: str, spec: TableSpec, results: Results) -> ResultTable:
+    """The table at a scale, from the finished runs."""
+    newer = spec.newer(results.seeds) if spec.newer is not None else []
+    played = {cell.key["row"] for cell in newer if results.finished(cell.experiments)}
+    cells = [*spec.cells(results.seeds), *(cell for cell in newer if cell.key["row"] in played)]
+    table = result_table(cells, results, spec.rows)
+    table.newer = tuple(row for row in table.index if row in played)
+    experiments = [e for cell in cells for e in cell.experiments]
+    table.lower_is_better = tuple(table.labels) if spec.lower_is_better is True else spec.lower_is_better or ()
+    table.title = f"{name}. {spec.title}"
+    table.marked, table.runs = spec.marked, done(experiments, results)
+    table.caption = _caption(experiments, cells, results)
+    if table.newer:
+        table.caption += f"\nNewer than the paper, at default options, and not ranked: {', '.join(table.newer)}."
+    table.path = figures_folder() / results.scale / paper / name
+    return table
+
+
+def result_table(cells: Sequence[Cell], results: Results, rows_are: str) -> ResultTable:
+    """Cells in rows and columns, without a title yet."""
+    entries: dict[tuple[str, str], dict[str, Any]] = {}
+    for cell in cells:
+        ours = value(scaled(cell, results.scale), results.runs, results.scale)
+        printed = np.nan if cell.printed is None else cell.printed
+        mean = np.nan if ours.mean is None else ours.mean
+        entries[(str(cell.key["row"]), str(cell.key["column"]))] = {
+            "ours": mean,
+            "std": np.nan if ours.std is None else ours.std,
+            "printed": printed,
+            "printed_std": np.nan if cell.printed_std is None else cell.printed_std,
+            "difference": np.nan if unlike(cell, results.scale) else mean - printed,
+            "status": ours.status,
+            "printed_status": cell.note if cell.note in ("failed", "not run", "not reached") else "",
+        }
+    rows = list(dict.fromkeys(row for row, _ in entries))
+    columns = list(dict.fromkeys(column for _, column in entries))
+    blank = dict.fromkeys(QUANTITIES, np.nan) | {"status": "", "printed_status": ""}
+    data = {
+        (column, quantity): [entries.get((row, column), blank)[quantity] for row in rows]
+        for column in columns
+        for quantity in QUANTITIES
+    }
+    table = ResultTable(data, index=pd.Index(rows, name=rows_are))
+    table.counts = frozenset((str(c.key["row"]), str(c.key["column"])) for c in cells if c.metric in COUNTS)
+    return table
+
+
+def unlike(cell: Cell, scale: str) -> bool:
+    """Whether our value is not of the quantity that is printed, so that the two have no difference.
+
+    Below scale paper the accuracy to be reached is another; and a bound is no value.
+    """
+    return cell.metric in BOUNDS or (scale != "paper" and cell.metric in TO_TARGET)
+
+
+def _caption(experiments: list[Experiment], cells: Sequence[Cell], results: Results) -> str:
+    """That of `caption`, and what must be known of the values of these cells."""
+    text = caption(experiments, results)
+    if results.scale != "paper" and any(cell.metric in TO_TARGET for cell in cells):
+        text += f"\n{TARGETS}"
+    seeds = {len(results.finished(cell.experiments)) for cell in cells if cell.joint is None} - {0}
+    if len(seeds) > 1:
+        text += "\nA raised number: so many seeds, where other cells have more."
+    return text
+
+
+def build_figure(paper: str, name: str, spec: FigureSpec, results: Results) -> ResultFigure:
+    """The figure at a scale, from the finished runs."""
+    with plots.style():
+        drawn, data = spec.draw(results)
+    scale, wanted = results.scale, needed(spec, results.seeds)
+    mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if wanted else "")
+    drawn.text(1, 0, mark, ha="right", va="top", fontsize=6, color="0.5")
+    if wanted and scale == "smoke":
+        look: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 20, "fontsize": 18}
+        drawn.text(0.5, 0.5, NOT_COMPARABLE, color="#a00000", alpha=0.35, zorder=100, **look)
+    said = caption(wanted, results)
+    result = ResultFigure(f"{name}. {spec.title}", said, drawn, data, figures_folder() / scale / paper / name)
+    result.runs = done(wanted, results)
+    if spec.cells is not None:
+        cells = spec.cells(results.seeds)
+        numbers = result_table(cells, results, "what")
+        numbers.title = f"{name}: the numbers that the paper states"
+        numbers.caption = _caption(wanted, cells, results)
+        numbers.path, numbers.lower_is_better = result.path.with_name(f"{name}_stated"), ()
+        numbers.marked, numbers.runs = False, result.runs
+        result.numbers = numbers
+    return result
+
+
+def describe(paper: str, name: str, spec: DescriptionSpec, scale: str) -> DescriptionTable:
+    """The table of a description; the scale only chooses the folder where it is saved."""
+    path = figures_folder() / scale / paper / name
+    return DescriptionTable(f"{name}. {spec.title}", spec.note, spec.make(), path)
+
+
+def needed(spec: Spec, seeds: int) -> list[Experiment]:
+    """All experiments of a table or figure at the paper's scale; some may occur twice."""
+    if isinstance(spec, DescriptionSpec):
+        return []
+    cells = spec.cells(seeds) if spec.cells is not None else []
+    if isinstance(spec, TableSpec) and spec.newer is not None:
+        cells = cells + spec.newer(seeds)
+    drawn = spec.experiments(seeds) if isinstance(spec, FigureSpec) else []
+    return drawn + [e for cell in cells for e in (*cell.experiments, *cell.baseline)]
+
+
+def lines(spec: Spec, paper: str) -> list[int]:
+    """Line numbers of the paper's CSV that a table or figure shows."""
+    if isinstance(spec, DescriptionSpec):
+        return [int(line) for name in spec.printed for line in printed_table(paper, name).line]
+    cells = spec.cells(1) if spec.cells is not None else []
+    return [cell.line for cell in cells if cell.line is not None]
+
+
+def scaled(cell: Cell, scale: str) -> Cell:
+    """The cell with its experiments at a scale."""
+    experiments, baseline = (tuple(at_scale(e, scale) for e in wanted) for wanted in (cell.experiments, cell.baseline))
+    return replace(cell, experiments=experiments, baseline=baseline)
+
+
+def done(experiments: Iterable[Experiment], results: Results) -> tuple[str, ...]:
+    """The digests of the runs that are there, of experiments at the paper's scale."""
+    return tuple(sorted({run.experiment.digest for run in results.finished(experiments)}))
+
+
+def caption(experiments: list[Experiment], results: Results) -> str:
+    """The caption of a table or figure, a line each: scale and its rule, finished runs, data and code versions."""
+    wanted = list(dict.fromkeys(at_scale(e, results.scale) for e in experiments))
+    if not wanted:
+        return "It needs no runs."
+    lines = [rules(results.scale, experiments)]
+    done = [results.runs[e] for e in wanted if e in results.runs]
+    count = f"{len(done)} of {len(wanted)} runs are done"
+    count += f" ({REST})." if len(done) < len(wanted) else "."
+    if done:
+        seeds = sorted({run.experiment.seed for run in done})
+        count += f" Seeds {', '.join(map(str, seeds))}"
+        count += "; ± is the sample standard deviation over them." if len(seeds) > 1 else "."
+    lines.append(count)
+    if done:
+        data = f"Data: {'; '.join(sorted({run.summary['dataset_source'] for run in done}))}."
+        lines.append(f"{data} Code: {', '.join(sorted({run.summary['version'] for run in done}))}.")
+    return "\n".join(lines)

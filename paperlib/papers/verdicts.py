@@ -1,0 +1,83 @@
+"""The claims about a paper's tables as one small table: what print says, what our runs say."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from paperlib.checks import quote
+from paperlib.display.tables import DescriptionTable
+from paperlib.papers.catalogue import TITLES
+from paperlib.papers.claims import Verdict, claims, verdict
+from paperlib.papers.judging import Entry, Evidence, entries, gathered
+from paperlib.papers.settings import Overrides, described, overriding
+from paperlib.paths import figures as figures_folder
+
+NOTE = (
+    "Printed: the mean difference that the claim is about, and in how many printed places it shows. Ours: the same of "
+    "runs with equal seeds, with its 95 % interval. A claim held if that is above the claimed difference, and is "
+    "reversed if it is below zero."
+)
+
+
+def claim_table(
+    paper: str,
+    tables: Sequence[str],
+    scale: str,
+    store: Path | str | None = None,
+    overrides: Overrides | None = None,
+) -> DescriptionTable:
+    """The verdicts of the claims about these tables of a paper, in the order of its claims; of no tables: of all.
+
+    At scale smoke no run is comparable with print, so the table shows print alone.
+    Raises ValueError for a table that no claim is about.
+    """
+    mine = claims(paper)
+    known = list(dict.fromkeys(claim.table for claim in mine))
+    for name in tables:
+        if name not in known:
+            raise ValueError(f"{TITLES[paper]} has no claims about {quote(name)} here; it has of {', '.join(known)}")
+    names = tables or known
+    with overriding(paper, overrides):
+        # FedAvg of other tables says whether a setting without it can be judged.
+        needed = [entry for entry in entries(paper) if entry.table in names or entry.row["method"] == "FedAvg"]
+        evidence = _nothing(paper, needed) if scale == "smoke" else gathered(paper, needed, scale, store=store)
+        rows = [_row(verdict(claim, evidence)) for claim in mine if claim.table in names]
+    changed = f"\nWith {described(overrides)}." if overrides and described(overrides) else ""
+    folder = figures_folder() / scale / paper / ("overridden" if changed else "")
+    title = f"{', '.join(names)}: what the paper claims"
+    return DescriptionTable(title, NOTE + changed, pd.DataFrame(rows).set_index("claim"), folder / f"claims_{names[0]}")
+
+
+def _nothing(paper: str, needed: Sequence[Entry]) -> Evidence:
+    """Evidence without any run."""
+    wanted = {e for entry in needed for e in (*entry.cell.experiments, *entry.cell.baseline)}
+    return Evidence(paper, "smoke", needed, {e: e for e in wanted}, {})
+
+
+def _row(decided: Verdict) -> dict[str, str]:
+    """What is quoted of a verdict."""
+    row = {
+        "claim": decided.claim.claim,
+        "printed": f"{points(decided.printed)} ({decided.in_print[0]} of {decided.in_print[1]})",
+    }
+    if decided.verdict == "not run":
+        reason = "" if decided.why in ("", "not run") else f": {decided.why}"
+        said = "not run at a comparable scale" if decided.scale == "smoke" else f"not run{reason}"
+        return row | {"ours": "", "verdict": said, "scale": decided.scale}
+    low, high = decided.interval
+    count = decided.all_settings
+    settings = f"{decided.settings} of {count} setting{'s' * (count > 1)}, {decided.seeds} seeds"
+    return row | {
+        "ours": f"{points(decided.difference)} [{points(low)}, {points(high)}]",
+        "verdict": f"{decided.verdict} ({settings})",
+        "scale": decided.scale,
+    }
+
+
+def points(value: float) -> str:
+    """A difference with as many digits as it has use for; of one that failed: ∞."""
+    if np.isinf(value):
+        return f"{'+' if value > 0 else '-'}∞"
+    return f"{value:+.2f}" if abs(value) < 1 else f"{value:+.1f}"

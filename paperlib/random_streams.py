@@ -1,0 +1,87 @@
+"""Named random streams: the only source of randomness in the package.
+
+The stream of (seed, purpose, round, client) is always the same: it does not depend on other draws, on the order of
+execution, or on the machine.
+"""
+
+import threading
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.random import Generator, SeedSequence
+from torch import Tensor
+
+
+def rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> Generator:
+    """The NumPy stream named by (seed, purpose, round, client)."""
+    return np.random.default_rng(_entropy(seed, purpose, round, client))
+
+
+def torch_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> torch.Generator:
+    """The torch stream of the same name, on the CPU, for tensors (dropout masks, noise images); see `draw`."""
+    state = _entropy(seed, purpose, round, client).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
+
+
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """A tensor on the CPU as one of a device; the host does not wait for the copy to a GPU."""
+    return _pinned(values, device).to(device, non_blocking=True)
+
+
+def _pinned(values: Tensor, device: torch.device) -> Tensor:
+    """A tensor in memory that a GPU copies from by itself."""
+    return values if device.type == "cpu" else values.pin_memory()
+
+
+def draw(make: Callable[[], Tensor], device: torch.device) -> Tensor:
+    """What ``make`` draws on the CPU, for use on a device.
+
+    A GPU's own streams would give other numbers, so that a run could not go on elsewhere. Inside a `RepeatedDraws` the
+    values lie in memory that it keeps.
+    """
+    if _thread.draws is not None:
+        return _thread.draws.next(make, device)
+    return to_device(make(), device)
+
+
+class RepeatedDraws:
+    """The draws of a step that is recorded, which a recording cannot make: `renew` makes them before every replay.
+
+    ``with draws:`` around each time that the step is taken; the first one shows what it draws.
+    """
+
+    def __init__(self) -> None:
+        self.makes: list[Callable[[], Tensor]] = []
+        self.values: list[Tensor] = []
+
+    def __enter__(self) -> None:
+        self.position, _thread.draws = 0, self
+
+    def __exit__(self, *_: object) -> None:
+        _thread.draws = None
+
+    def next(self, make: Callable[[], Tensor], device: torch.device) -> Tensor:
+        """The values of the next draw of the step; a new one is noted."""
+        if self.position == len(self.values):
+            self.makes.append(make)
+            self.values.append(to_device(make(), device))
+        self.position += 1
+        return self.values[self.position - 1]
+
+    def renew(self) -> None:
+        """Draw for the next replay."""
+        for make, values in zip(self.makes, self.values, strict=True):
+            values.copy_(_pinned(make(), values.device), non_blocking=True)
+
+
+class _Thread(threading.local):
+    draws: RepeatedDraws | None = None
+
+
+_thread = _Thread()
+
+
+def _entropy(seed: int, purpose: str, round: int, client: int) -> SeedSequence:
+    return SeedSequence([seed, zlib.crc32(purpose.encode()), round, client])

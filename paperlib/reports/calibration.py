@@ -1,0 +1,219 @@
+"""Which reductions keep what print shows: the runs behind docs/calibration.md, and the page itself.
+
+A column is run with several ladders of reductions, all at one cost. Each is scored by how it orders the methods, and by
+how near FedAvg comes to its accuracy at full length or in print. The columns are not among those that are judged.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from paperlib import papers
+from paperlib.checks import one_of, whole
+from paperlib.experiment import Experiment
+from paperlib.files import write_between
+from paperlib.papers import budget
+from paperlib.papers.budget import Reduction, Target, evaluate_less, halve_images, narrow, shallow, shorten, thin
+from paperlib.papers.cells import reading
+from paperlib.papers.collection import finished
+from paperlib.papers.scales import with_stand_in
+from paperlib.papers.specs import TableSpec
+from paperlib.paths import ROOT
+from paperlib.runs import cost
+from paperlib.runs.store import Run
+
+PAGE = ROOT / "docs" / "calibration.md"
+SEEDS = 3
+FULL = "full length"
+
+
+def drop_steps(e: Experiment, target: Target) -> Experiment:
+    """A part of the samples in batches of the printed size: what a budget must never do, for comparison."""
+    evaluations = cost.operations(e) - cost.operations(e.replace(test_size=1))
+    part = (target.budget - evaluations) / (cost.operations(e) - evaluations)
+    return e.replace(sample_share=0.99 * part)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, run at ``part`` of its printed operations with several ladders.
+
+    only: fields of the printed runs. methods: names in the registry, from the printed best to the worst.
+    full: whether the truth is the column's own runs at full length, and not the printed numbers.
+    """
+
+    paper: str
+    table: str
+    only: Mapping[str, Any]
+    methods: tuple[str, ...]
+    part: float
+    ladders: Mapping[str, tuple[Reduction, ...]]
+    full: bool = False
+
+
+LINEAR: dict[str, tuple[Reduction, ...]] = {
+    "fewer rounds": (evaluate_less, shorten(0)),
+    "narrower": (evaluate_less, narrow(1 / 8), shorten(0)),
+    "half the side, fewer rounds": (evaluate_less, halve_images, shorten(0)),
+    "fewer samples in smaller batches": (evaluate_less, thin(0), shorten(0)),
+    "fewer samples, fewer steps": (evaluate_less, drop_steps),
+}
+CONVOLUTIONAL: dict[str, tuple[Reduction, ...]] = {
+    "half the side, narrower": (evaluate_less, halve_images, narrow(1 / 8), shorten(0)),
+    "narrower, fewer rounds": (evaluate_less, narrow(1 / 8), shorten(0)),
+    "half the side, half the width, fewer rounds": (evaluate_less, halve_images, narrow(1 / 2), shorten(0)),
+    "half the side, half the width, fewer samples": (evaluate_less, halve_images, narrow(1 / 2), thin(0), shorten(0)),
+}
+RESIDUAL: dict[str, tuple[Reduction, ...]] = {
+    "half the side, an eighth of the width, fewer rounds": (evaluate_less, halve_images, narrow(1 / 8), shorten(0)),
+    "the same, shallower": (evaluate_less, halve_images, narrow(1 / 8), shallow, shorten(0)),
+    "the same, shallower, fewer samples": (
+        evaluate_less, halve_images, narrow(1 / 8), shallow, shorten(1 / 4), thin(0),
+    ),
+}  # fmt: skip
+COLUMNS = {
+    "GC-Fed T5, EMNIST, full length": Column(
+        "gc_fed", "T5", {"model": "mlp"}, ("gc_fed", "fedvarp", "scaffold", "fedavg", "fedacg", "feddyn"), 1 / 12,
+        LINEAR, full=True,
+    ),
+    "GC-Fed T5, CIFAR-10, 5 of 200, 0.1": Column(
+        "gc_fed", "T5", {"dataset": "cifar10", "clients": 200, "alpha": 0.1},
+        ("gc_fed", "fedvarp", "fedlc", "fedavg", "feddecorr", "feddyn"), 1 / 200, CONVOLUTIONAL,
+    ),
+    "FedACD T1, CIFAR-10, 0.3": Column(
+        "fedacd", "T1", {"dataset": "cifar10", "alpha": 0.3},
+        ("fedacd", "fedrod", "fedntd", "fedavg", "fednova", "creff"), 1 / 200, CONVOLUTIONAL,
+    ),
+    "FedGPS T1, CIFAR-10, scenario 2": Column(
+        "fedgps", "T1", {"dataset": "cifar10", "clients": 10, "partition_seed": 1},
+        ("fedgps", "vhl", "fedprox", "fedavg", "fedinit", "fedavgm"), 1 / 5000, RESIDUAL,
+    ),
+}  # fmt: skip
+
+
+def experiments(name: str, seeds: int = SEEDS) -> dict[str, dict[str, list[Experiment]]]:
+    """Ladder -> method -> its runs, one per seed; `FULL` too where that is the truth."""
+    whole("seeds", seeds, 1)
+    column = COLUMNS[name]
+    at_paper = papers.experiments(column.paper, column.table, scale="paper", seeds=seeds, only=column.only)
+    runs = {
+        method: [with_stand_in(e) for e in at_paper if e.method == method and not e.method_options.get("base")]
+        for method in column.methods
+    }
+    fedavg = runs["fedavg"][0]
+    least = column.part * cost.operations(fedavg)
+    reduced = {
+        ladder: {method: [budget.within(e, least, steps) for e in es] for method, es in runs.items()}
+        for ladder, steps in column.ladders.items()
+    }
+    return {FULL: runs, **reduced} if column.full else reduced
+
+
+def everything(names: Iterable[str] = tuple(COLUMNS), seeds: int = SEEDS) -> list[Experiment]:
+    """The reduced runs of some columns, seed after seed. Raises ValueError for the name of no column."""
+    for name in names:
+        one_of("column", name, COLUMNS)
+    return [
+        e
+        for seed in range(seeds)
+        for name in names
+        for ladder, methods in experiments(name, seeds).items()
+        for es in methods.values()
+        for e in es
+        if e.seed == seed and ladder != FULL
+    ]
+
+
+def scores(name: str, runs: Mapping[Experiment, Run], seeds: int = SEEDS) -> pd.DataFrame:
+    """One row per ladder that has all its runs.
+
+    Columns: reduced, in words; correlation, Spearman's with the truth over the methods' means, and its range when one
+    seed is left out; regime, FedAvg's accuracy over its true one; operations, of FedAvg's run.
+    """
+    column, wanted = COLUMNS[name], experiments(name, seeds)
+    read = reading("test_accuracy" if column.paper != "fedgps" else "best_accuracy", {}, "small")
+
+    def accuracy(e: Experiment) -> float:
+        return 0.0 if runs[e].summary["failed"] else float(read(runs[e], None) or 0.0)
+
+    truth = _printed(column)
+    rows = []
+    for ladder, methods in wanted.items():
+        if not all(e in runs for es in methods.values() for e in es):
+            continue
+        values = pd.DataFrame({method: [accuracy(e) for e in es] for method, es in methods.items()})
+        if ladder == FULL:
+            truth = values.mean()
+            continue
+        without = [_order(values.drop(index=seed).mean(), truth) for seed in values.index]
+        e, at_paper = methods["fedavg"][0], papers.experiments(
+            column.paper, column.table, scale="paper", seeds=1, only={**column.only, "method": "fedavg"}
+        )[0]  # fmt: skip
+        rows.append(
+            {
+                "ladder": ladder, "reduced": ", ".join(budget.reductions(with_stand_in(at_paper), e)),
+                "correlation": _order(values.mean(), truth), "least": min(without), "most": max(without),
+                "regime": values.fedavg.mean() / truth.fedavg, "operations": cost.operations(e),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _order(ours: "pd.Series[float]", truth: "pd.Series[float]") -> float:
+    return float(stats.spearmanr(ours, truth[ours.index]).statistic) if ours.nunique() > 1 else 0.0
+
+
+def _printed(column: Column) -> "pd.Series[float]":
+    """Method of the registry -> its printed accuracy in the column."""
+    spec = papers.spec(column.paper, column.table)
+    assert isinstance(spec, TableSpec)
+    wanted = set(papers.experiments(column.paper, column.table, scale="paper", seeds=1, only=column.only))
+    cells = [c for c in spec.cells(1) if len(c.experiments) == 1 and c.experiments[0] in wanted]
+    return pd.Series(
+        {
+            c.experiments[0].method: np.nan if c.printed is None else c.printed
+            for c in cells
+            if c.metric == "test_accuracy" and c.experiments[0].method in column.methods
+        }
+    )
+
+
+def block(runs: Mapping[Experiment, Run], seeds: int = SEEDS) -> str:
+    """The generated part of the page: a table for every column."""
+    parts = []
+    for name, column in COLUMNS.items():
+        table = scores(name, runs, seeds)
+        parts.append(f"### {name}\n")
+        if table.empty:
+            parts.append("Not run yet.\n")
+            continue
+        lines = [
+            "| ladder | what is reduced | order | FedAvg over the truth | operations |", "|---|---|---|---|---|",
+            *(
+                f"| {row.ladder} | {row.reduced} | {row.correlation:+.2f} ({row.least:+.2f} to {row.most:+.2f}) "
+                f"| {row.regime:.2f} | {row.operations:.1e} |"
+                for row in table.itertuples()
+            ),
+        ]  # fmt: skip
+        truth = "the same runs at full length" if column.full else "the printed numbers"
+        wanted = [e for ladder in experiments(name, seeds).values() for es in ladder.values() for e in es]
+        done = [runs[e] for e in wanted if e in runs]
+        parts.append("\n".join(lines) + "\n")
+        parts.append(
+            f"Methods: {', '.join(column.methods)}; seeds 0 to {seeds - 1}; the truth is {truth}. "
+            f"Data: {'; '.join(sorted({run.summary['dataset_source'] for run in done}))}. "
+            f"Code: {', '.join(sorted({run.summary['version'] for run in done}))}.\n"
+        )
+    return "\n".join(parts)
+
+
+def write_page(page: Path = PAGE) -> Path:
+    """Put the tables of the finished runs between the markers of docs/calibration.md; returns its path."""
+    wanted = [e for name in COLUMNS for ladder in experiments(name).values() for es in ladder.values() for e in es]
+    write_between(page, "calibration", block(finished(wanted)))
+    return page

@@ -1,0 +1,226 @@
+"""The methods side by side: where each is from, what it changes, keeps and sends, and which go together.
+
+Nothing of it is written down here. Sources and summaries are the docstrings of the methods, memory and traffic are
+counted in two rounds that are played, and combinations are those that `paperlib.methods.build` allows.
+"""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import FunctionType
+from typing import Any
+
+import pandas as pd
+from torch import Tensor
+
+from paperlib import oneshot, papers
+from paperlib.federated.engines import why_not
+from paperlib.methods import REGISTRY, FedAvg, build, options_of
+from paperlib.methods.catalogue import changes, paper, source
+from paperlib.papers.specs import needed
+from paperlib.runs.traffic import CLIENTS, Played, played
+
+# The cheapest network that every method accepts.
+MODEL, WIDTH = "mlp", 0.25
+# Authors and year where they are given, and the title up to its colon or question mark.
+NOTE = (
+    "P: parameters of the method's network; S: sampled clients. Memory, in P, is the state kept between rounds; up and "
+    "down, in P, are what a sampled client sends and receives after the first round. Fractions are statistics, "
+    "features or classifiers, counted with an MLP at a quarter of its width and ten classes; their share changes with "
+    "the network. What is drawn again from a seed is not kept."
+)
+
+
+NUMBERS = ("client memory", "server memory", "up", "down")  # the columns of `shown` that hold numbers
+
+
+@dataclass(frozen=True)
+class Card:
+    """One method in full.
+
+    what: its docstring. source: the paragraph of its module that cites the paper. options: name -> default. hooks:
+        those of FedAvg's that it overrides, of a one-shot method those of `paperlib.oneshot.OneShot` -> what such a
+        hook is. equations: what its own functions say they compute, name -> docstring. refused: why it cannot be
+        combined with some of the other methods, one sentence each. one_shot: it is a one-shot method.
+    """
+
+    name: str
+    title: str
+    what: str
+    source: str
+    options: dict[str, Any]
+    hooks: dict[str, str]
+    refused: tuple[str, ...]
+    equations: dict[str, str]
+    one_shot: bool = False
+
+    def text(self) -> str:
+        """The card as it is printed."""
+        parts = [f"{self.name}: {self.title}", self.what, self.source]
+        for heading, lines in (
+            ("options", [f"{name} = {default!r}" for name, default in self.options.items()]),
+            ("hooks it overrides", [f"{hook}: {what}" for hook, what in self.hooks.items()]),
+            ("cannot be combined", list(self.refused)),
+        ):
+            parts.append("\n  ".join([f"{heading}:", *(lines or ["none"])]))
+        return "\n\n".join(part for part in parts if part)
+
+
+def methods() -> pd.DataFrame:
+    """All registered methods, one row each, by name. Takes a few seconds: two rounds of each are played.
+
+    Columns: paper, changes (what is different from FedAvg); client_memory and server_memory, the persistent states
+    between rounds, and server_memory_per_client, what the server keeps for each sampled client on top, in units of P,
+    the number of the network's parameters; up and down, what one sampled client sends and receives per round after the
+    first, in models of P parameters; tables (those of `paperlib.papers` with runs of the method); one_by_one: why
+    several clients cannot be trained as one stack, or "". To three decimals; `NOTE` says how this is counted.
+    """
+    where = tables()
+    rows = {}
+    for name, method in REGISTRY.items():
+        words = {"paper": paper(method), "changes": changes(method)}
+        reason = why_not("vectorised", played(name, MODEL, width=WIDTH).method, "cpu").removeprefix(f"{name} ")
+        rows[name] = words | costs(name) | {"tables": where.get(name, ""), "one_by_one": reason}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+
+
+def costs(name: str) -> dict[str, float]:
+    """What a method keeps and sends, in models of P parameters: the columns of `methods`, by name."""
+    seen = played(name, MODEL, width=WIDTH)
+    server, per_client = _server_memory(name, seen)
+    return {
+        "client_memory": max((_models(state, seen) for state in seen.progress.clients.values()), default=0.0),
+        "server_memory": server,
+        "server_memory_per_client": per_client,
+        "up": round(seen.up[1] / (4 * seen.method.net.size), 3),
+        "down": round(seen.down[1] / (4 * seen.method.net.size), 3),
+    }
+
+
+def one_shot_methods() -> pd.DataFrame:
+    """The one-shot methods, one row each, by name; columns paper, changes and tables as in `methods`."""
+    where = tables()
+    rows = {
+        name: {"paper": paper(method), "changes": changes(method), "tables": where.get(name, "")}
+        for name, method in oneshot.REGISTRY.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The table of `methods` as text, for people to read."""
+    kept = [
+        " + ".join(part for part in (_short(fixed), f"{_short(growing)} S" if growing else "") if part) or "0"
+        for fixed, growing in zip(table.server_memory, table.server_memory_per_client, strict=True)
+    ]
+    return pd.DataFrame(
+        {
+            "client memory": [_short(value) or "0" for value in table.client_memory],
+            "server memory": kept,
+            "up": table.up.map(_short),
+            "down": table.down.map(_short),
+            "as one stack": [reason and f"no: {reason}" or "yes" for reason in table.one_by_one],
+            "tables": table.tables,
+            "paper": table.paper,
+            "what it changes": table.changes,
+        },
+        index=table.index,
+    )
+
+
+def card(name: str) -> Card:
+    """One method in full. Raises ValueError for an unknown name."""
+    if name in oneshot.REGISTRY:
+        return _one_shot_card(name)
+    method = type(build(name))
+    others = [other for other in REGISTRY if other not in (name, "fedavg")]  # all of them contain FedAvg
+    pairs = [(name, other) for other in others] + [(other, name) for other in others]
+    sentences = [why for outer, base in pairs if (why := refusal(outer, base))]
+    # The same words in another order say the same.
+    refused = {frozenset(why.replace(":", "").split()): why for why in reversed(sentences)}
+    return Card(
+        name,
+        method.__name__,
+        inspect.cleandoc(method.__doc__ or ""),
+        source(method),
+        options_of(method),
+        _hooks(method, FedAvg),
+        tuple(reversed(refused.values())),
+        _equations(method, FedAvg),
+    )
+
+
+def _one_shot_card(name: str) -> Card:
+    method = oneshot.REGISTRY[name]
+    refused = ["a one-shot method: it cannot be wrapped around another, and no method of many rounds around it"]
+    if method.one_architecture:
+        refused.append("its clients cannot have networks of their own")
+    options = {f.name: f.default for f in fields(method) if f.init}
+    words = inspect.cleandoc(method.__doc__ or ""), source(method), options, _hooks(method, oneshot.OneShot)
+    return Card(name, method.__name__, *words, tuple(refused), _equations(method, oneshot.OneShot), one_shot=True)
+
+
+def _hooks(method: type, base: type) -> dict[str, str]:
+    """The hooks of the base that a method overrides -> what they are."""
+    return {hook: inspect.getdoc(getattr(base, hook)).splitlines()[0] for hook in overridden(method, base)}  # type: ignore[union-attr]
+
+
+def _equations(method: type, base: type) -> dict[str, str]:
+    """What a method's functions that the base lacks or has otherwise say of themselves, the nearest class first."""
+    said: dict[str, str] = {}
+    for kind in method.__mro__[: method.__mro__.index(base)]:
+        for name, value in vars(kind).items():
+            if inspect.isfunction(value) and name[:2] != "__" and value.__doc__ and name not in said:
+                said[name] = inspect.cleandoc(value.__doc__)
+    return said
+
+
+def refusal(outer: str, base: str) -> str:
+    """Why the method ``outer`` cannot be wrapped around the method ``base``; empty if it can."""
+    try:
+        build(outer, {"base": base})
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def overridden(method: type, base: type = FedAvg) -> list[str]:
+    """The hooks that a method changes, in the order in which the base, FedAvg or OneShot, has them."""
+    hooks = [
+        name for name, value in vars(base).items() if isinstance(value, FunctionType | property) and name[0] != "_"
+    ]
+    return [name for name in hooks if getattr(method, name) is not getattr(base, name)]
+
+
+def tables() -> dict[str, str]:
+    """Method -> the tables with runs of it, by paper: "FedGPS T1 T16, GC-Fed T4"."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for key, specs in papers.TABLES.items():
+        for table, spec in specs.items():
+            runs = needed(spec, 1)
+            bases = {e.method_options["base"] for e in runs if "base" in e.method_options}
+            for name in {e.method for e in runs} | bases:
+                found.setdefault(name, {}).setdefault(papers.TITLES[key], []).append(table)
+    return {name: ", ".join(f"{of} {' '.join(there)}" for of, there in by.items()) for name, by in found.items()}
+
+
+def _short(number: float) -> str:
+    """Two decimals where they are needed; empty for nothing, "<0.01" for less than that."""
+    if 0 < number < 0.01:
+        return "<0.01"
+    return f"{number:.2f}".rstrip("0").rstrip(".") if number else ""
+
+
+def _server_memory(name: str, seen: Played) -> tuple[float, float]:
+    """The server's state, and how much it grows with every sampled client, both in models."""
+    memory = _models(seen.progress.server, seen)
+    if not memory:
+        return 0.0, 0.0
+    more = played(name, MODEL, width=WIDTH, clients=CLIENTS + 1)
+    growth = _models(more.progress.server, more) - memory
+    return memory - CLIENTS * growth, growth
+
+
+def _models(state: Mapping[str, Tensor], seen: Played) -> float:
+    """Bytes in models of float32, to three decimals: single numbers are not worth a mention."""
+    return round(sum(t.numel() * t.element_size() for t in state.values()) / (4 * seen.method.net.size), 3)

@@ -1,0 +1,149 @@
+"""What the grids of the papers cost before anything is run: runs, samples, operations, hours."""
+
+import heapq
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from paperlib import checks, papers
+from paperlib.experiment import Experiment
+from paperlib.files import write_between
+from paperlib.papers import scales
+from paperlib.papers.collection import Only, finished
+from paperlib.papers.scales import scale_name
+from paperlib.paths import ROOT
+from paperlib.runs import cost, gpu_cost
+
+PAGE = ROOT / "docs" / "scale.md"
+GPU = 1e13  # operations per second that one GPU is assumed to sustain
+NOTE = (
+    "A run that several tables share counts in each of them, and once in the last row. Samples are those of FedAvg's "
+    "training steps that the runs are worth. Hours: of what is left, by a training step that was measured here on one "
+    "thread; of one core, and until the last run is done with so many jobs, the longest runs first."
+)
+NOTE_OF_GPU = (
+    "A run that several tables share counts in each of them, and once in the last row. GPU hours: of what is left, on "
+    "one {title}, by a model and not by a measurement: a step takes as long as its operations at the peak rate, its "
+    "bytes at full bandwidth or its kernels one after the other, whichever is longest. No network reaches these rates."
+)
+# A grid that no paper has: 10,000 clients, 1,000 runs.
+LARGE = [
+    Experiment(
+        dataset="emnist_byclass", model="resnet18", method=method, alpha=alpha, clients=10_000, sampled=100,
+        rounds=1_000, local_epochs=5, eval_every=10, seed=seed,
+    )
+    for method in ("fedavg", "fedprox", "scaffold", "gc_fed", "fedacd")
+    for alpha in (0.05, 0.1, 0.3, 1.0, 10.0)
+    for seed in range(40)
+]  # fmt: skip
+
+
+def grids(
+    paper: str = "", scale: str = "paper", seeds: int = 3, name: str = "", only: Only | None = None
+) -> dict[str, list[Experiment]]:
+    """The runs of each table and figure of a paper (default: of each paper), and of "all" of them, each once.
+
+    With a name, of this table or figure; ``only`` of its runs are chosen as in `papers.table`, and need the name.
+    Raises ValueError for an unknown paper, scale or name.
+    """
+    if only is not None and not name:
+        raise ValueError(
+            f"only is {checks.quote(only)}, but needs the name of the table or figure that it is to choose of"
+        )
+    if name and not paper:
+        raise ValueError(f"name is {checks.quote(name)}, but needs a paper: one of {', '.join(papers.TITLES)}")
+    found: dict[str, dict[Experiment, None]] = {}
+    for key in [paper] if paper else papers.TITLES:
+        for which in [name] if name else (*papers.tables(key), *papers.figures(key)):
+            runs = dict.fromkeys(papers.experiments(key, which, scale=scale, seeds=seeds, only=only))
+            if runs:
+                found.setdefault(which if paper else papers.TITLES[key], {}).update(runs)
+    if not name:
+        found["all"] = {e: None for runs in found.values() for e in runs}
+    return {name: list(runs) for name, runs in found.items()}
+
+
+def settings(paper: str = "", scale: str = "paper", name: str = "", only: Only | None = None) -> list[str]:
+    """A line for each setting of these grids: what a budget reduces in it, and its share of the printed operations."""
+    if scale_name(scale) in ("smoke", "paper"):
+        return []
+    at_paper = grids(paper, "paper", 1, name, only)
+    return scales.settings(scale, [e for key, runs in at_paper.items() if name or key != "all" for e in runs])
+
+
+def sizes(grids: dict[str, list[Experiment]], jobs: int = 1) -> pd.DataFrame:
+    """The sizes of grids, one row each.
+
+    Columns: runs; left, those that are neither finished here nor shipped; samples, that they train on; operations, in
+    floating point; core_hours, of what is left, on one thread of this machine; hours, until all that is left is done by
+    ``jobs`` at a time. Raises ValueError for less than one.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs is {jobs}, but must be at least 1")
+    done = finished({e for runs in grids.values() for e in runs})
+    rows = {}
+    for name, runs in grids.items():
+        left = [e for e in runs if e not in done]
+        rows[name] = {
+            "runs": len(runs),
+            "left": len(left),
+            "samples": sum(map(cost.passes, runs)),
+            "operations": sum(map(cost.operations, runs)),
+            "core_hours": sum(map(cost.seconds, left)) / 3600,
+            "hours": until_the_last(map(cost.seconds, left), jobs) / 3600,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def sizes_on(grids: dict[str, list[Experiment]], gpu: gpu_cost.Device) -> pd.DataFrame:
+    """The sizes of grids on a GPU, one row each, by the model of `paperlib.runs.gpu_cost`.
+
+    Columns: runs, left and operations as in `sizes`; bytes, that are moved; kernels; gpu_hours, of what is left.
+    """
+    done = finished({e for runs in grids.values() for e in runs})
+    rows = {}
+    for name, runs in grids.items():
+        left = [e for e in runs if e not in done]
+        rows[name] = {
+            "runs": len(runs),
+            "left": len(left),
+            "operations": sum(map(cost.operations, runs)),
+            "bytes": sum(gpu_cost.steps(e) * gpu_cost.step(e).bytes for e in runs),
+            "kernels": sum(gpu_cost.steps(e) * gpu_cost.step(e).kernels for e in runs),
+            "gpu_hours": sum(gpu_cost.seconds(e, gpu) for e in left) / 3600,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def until_the_last(seconds: Iterable[float], workers: int) -> float:
+    """When the last of these runs is done, if each worker takes the longest that is left as soon as it is free."""
+    busy_until = [0.0] * workers
+    for longest in sorted(seconds, reverse=True):
+        heapq.heapreplace(busy_until, busy_until[0] + longest)
+    return max(busy_until)
+
+
+def as_text(table: pd.DataFrame) -> pd.DataFrame:
+    """The table of `sizes` or `sizes_on` as text."""
+    text = table.map("{:,.0f}".format)
+    for column in table.columns.intersection(["samples", "operations", "bytes", "kernels"]):
+        text[column] = table[column].map("{:.1e}".format)
+    return text
+
+
+def block() -> str:
+    """The papers' grids at paper scale with three seeds as Markdown, the same on every machine."""
+    titles = ("grid", "runs", "samples", "operations", "GPU hours", "hours on 8 GPUs", "on 64")
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for name, runs in (grids() | {"10,000 clients": LARGE}).items():
+        samples, seconds = sum(map(cost.passes, runs)), [cost.operations(e) / GPU for e in runs]
+        hours = " | ".join(f"{until_the_last(seconds, gpus) / 3600:,.0f}" for gpus in (1, 8, 64))
+        lines.append(f"| {name} | {len(runs):,} | {samples:.1e} | {sum(seconds) * GPU:.1e} | {hours} |")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def write_page(page: Path = PAGE) -> Path:
+    """Put the sizes between the markers of docs/scale.md; returns its path."""
+    write_between(page, "sizes", block())
+    return page

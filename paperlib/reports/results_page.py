@@ -1,0 +1,220 @@
+"""All finished runs on one page that needs neither a kernel nor a network.
+
+Altair describes the pictures, vl-convert brings the scripts that draw them; both are the extra ``site``. What is seen
+is chosen in the page, see ``results_page.html``.
+"""
+
+import json
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paperlib.files import write
+from paperlib.papers import TITLES
+from paperlib.papers.claims import Verdict, above, verdicts
+from paperlib.papers.judging import Entry, Evidence, entries, gathered
+from paperlib.papers.scales import RULES
+from paperlib.paths import figures as figures_folder
+from paperlib.quantities.agreement import mean_interval
+from paperlib.reports.run_table import finished, listing
+from paperlib.reports.scorecard import COMPARED
+from paperlib.runs.shelf import at
+from paperlib.runs.store import Store
+
+TEMPLATE = Path(__file__).with_name("results_page.html")
+POINTS = 40  # of a curve
+BASELINE = "FedAvg"
+VERDICTS = {"held": "#0173b2", "reversed": "#b34700", "undecided": "#6b6b6b"}
+# The columns of the runs that the page shows.
+SHOWN = ("scale", "method", "data set", "setting", "seed", "last 10", "best", "rounds", "from", "finished", "version")
+Records = list[dict[str, Any]]
+
+
+def write_page(folder: Path | None = None, store: Path | str | None = None) -> Path:
+    """Write ``results.html`` into the folder (default: figures/); returns its path.
+
+    store: of this machine's runs (default: see `paperlib.paths.runs`). Raises ValueError where Altair is missing.
+    """
+    if find_spec("altair") is None or find_spec("vl_convert") is None:
+        raise ValueError("the page of results is drawn by Altair, which is not installed: pip install 'paperlib[site]'")
+    import vl_convert
+
+    judged = [gathered(paper, entries(paper), scale) for paper in TITLES for scale in COMPARED]
+    data = {
+        "runs": runs(at(store)),
+        "numbers": [number for evidence in judged for number in numbers(evidence)],
+        "pairs": [pair for evidence in judged for pair in pairs(evidence)],
+        "claims": [claimed(verdict) for evidence in judged for verdict in verdicts(evidence)],
+        "scales": RULES,
+    }
+    text = TEMPLATE.read_text(encoding="utf-8")
+    for name, content in (
+        ("data", _embedded(data)),
+        ("charts", _embedded(charts())),
+        ("vega", vl_convert.javascript_bundle().replace("</script", "<\\/script")),  # type: ignore[call-arg]
+    ):
+        text = text.replace(f"/* {name} */", content, 1)
+    folder = folder or figures_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / "results.html", text.encode())
+    return folder / "results.html"
+
+
+def runs(store: Store) -> Records:
+    """A record per finished run, here and shipped, by scale: what `SHOWN` names, papers and places; its curve."""
+    rows, records = listing(store.path), []
+    for run in finished(store.path):
+        digest = run.summary["digest"]
+        curve = run.history()[["round", "test_accuracy"]].dropna()
+        chosen = np.unique(np.linspace(0, len(curve) - 1, min(POINTS, len(curve))).astype(int))
+        record = {name: _plain(rows.at[digest, name]) for name in SHOWN}
+        record |= {"digest": digest, "options": rows.at[digest, "options"]}
+        record |= {"papers": [TITLES[paper] for paper in run.papers], "places": sorted(set(map(str, run.places)))}
+        record |= {"round": curve["round"].iloc[chosen].tolist()}
+        records.append(record | {"accuracy": curve.test_accuracy.iloc[chosen].round(2).tolist()})
+    return records
+
+
+def numbers(evidence: Evidence) -> Records:
+    """Ours beside printed: a record for every printed accuracy with a run."""
+    found = []
+    for entry in evidence.entries:
+        values = [value for value in evidence.by_seed(entry).values() if np.isfinite(value)]
+        if values and entry.is_accuracy and np.isfinite(entry.printed):
+            found.append(
+                _place(evidence, entry)
+                | {"printed": entry.printed, "ours": round(float(np.mean(values)), 2), "seeds": len(values)}
+            )
+    return found
+
+
+def pairs(evidence: Evidence) -> Records:
+    """How far the methods are above FedAvg in the places of the tables, over equal seeds: mean and 95 % interval."""
+    places: dict[tuple[str, str], list[Entry]] = {}
+    for entry in evidence.entries:
+        if entry.ranked and entry.is_accuracy and not entry.is_derived:
+            places.setdefault((entry.table, entry.column), []).append(entry)
+    found = []
+    for there in places.values():
+        baseline = next((entry for entry in there if entry.label == BASELINE), None)
+        if baseline is None:
+            continue
+        theirs = evidence.by_seed(baseline)
+        for entry in there:
+            mine = evidence.by_seed(entry)
+            gains = [above(mine[seed], theirs[seed]) for seed in mine.keys() & theirs.keys()]
+            if entry is not baseline and len(gains) > 1 and np.isfinite(gains).all():
+                low, high = mean_interval(gains)
+                record = {"difference": float(np.mean(gains)), "low": low, "high": high, "seeds": len(gains)}
+                record["printed"] = entry.printed - baseline.printed
+                found.append(_place(evidence, entry) | _rounded(record))
+    return found
+
+
+def claimed(verdict: Verdict) -> dict[str, Any]:
+    """A claim, its printed difference, and what our runs say of it."""
+    claim = verdict.claim
+    record = {"difference": verdict.difference, "low": verdict.interval.low, "high": verdict.interval.high}
+    return (
+        {"paper": TITLES[claim.paper], "place": f"{TITLES[claim.paper]} {claim.table}", "scale": verdict.scale}
+        | {
+            "row": f"{TITLES[claim.paper]} {claim.table}: {claim.name}",
+            "claim": claim.claim,
+            "verdict": verdict.verdict,
+            "why": verdict.why,
+        }
+        | {"settings": f"{verdict.settings} of {verdict.all_settings}", "seeds": verdict.seeds, "favour": claim.favour}
+        | _rounded(record | {"printed": verdict.printed})
+    )
+
+
+def charts() -> dict[str, Any]:
+    """The pictures as Vega-Lite; the page gives them their data, which have the names of the pictures."""
+    import altair as alt
+
+    def chart(name: str, said: str) -> Any:
+        return alt.Chart(alt.NamedData(name=name), description=said, width="container")
+
+    where = [f"{name}:N" for name in ("place", "column", "method", "scale", "seeds")]
+    accuracy = alt.Scale(zero=False)
+    curves = (
+        chart("curves", "Test accuracy by round of the chosen runs")
+        .mark_line(strokeWidth=1.5, opacity=0.8)
+        .encode(
+            x=alt.X("round:Q", title="round"),
+            y=alt.Y("accuracy:Q", title="test accuracy (%)", scale=accuracy),
+            color=alt.Color("method:N", legend=alt.Legend(symbolLimit=40)),
+            detail="digest:N",
+            tooltip=["method:N", "data set:N", "setting:N", "seed:Q", "round:Q", "accuracy:Q"],
+        )
+        .properties(height=300)
+    )
+    ends = alt.Data(values=[{"at": 0}, {"at": 100}])
+    equal = alt.Chart(ends).mark_line(color="#6b6b6b", strokeDash=[4, 4]).encode(x="at:Q", y="at:Q")
+    points = (
+        chart("numbers", "Our accuracy against the printed one, a point for each printed number")
+        .mark_point(filled=True, size=45, opacity=0.7)
+        .encode(
+            x=alt.X("printed:Q", title="printed accuracy (%)", scale=accuracy),
+            y=alt.Y("ours:Q", title="our accuracy (%)", scale=accuracy),
+            color=alt.Color("method:N", legend=alt.Legend(symbolLimit=40)),
+            tooltip=[*where, "printed:Q", "ours:Q"],
+        )
+    )
+    return {
+        "curves": curves.to_dict(),
+        "numbers": alt.layer(equal, points).properties(height=380, width="container").to_dict(),
+        "pairs": _forest(chart("pairs", f"Differences to {BASELINE} in points, with 95 % intervals"), where),
+        "claims": _forest(
+            chart("claims", "Differences that the claims are about, with 95 % intervals"),
+            ["claim:N", "verdict:N", "why:N", "settings:N", "seeds:N"],
+            alt.Color("verdict:N", scale=alt.Scale(domain=list(VERDICTS), range=list(VERDICTS.values()))),
+        ),
+    }
+
+
+def _forest(base: Any, told: Sequence[str], color: Any = None) -> dict[str, Any]:
+    """Means with their intervals, the printed difference beside them, one below the other."""
+    import altair as alt
+
+    tooltip = [*told, "difference:Q", "low:Q", "high:Q", "printed:Q"]
+    y = alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=380))
+    base = base.encode(y=y, tooltip=tooltip, **({} if color is None else {"color": color}))
+    mark = {} if color is not None else {"color": VERDICTS["held"]}
+    zero = alt.Chart(alt.Data(values=[{"at": 0}])).mark_rule(color="#6b6b6b").encode(x="at:Q")
+    interval = base.mark_rule(strokeWidth=2, clip=True, **mark).encode(
+        x=alt.X("low:Q", title="difference in points (square: printed)"), x2="high:Q"
+    )
+    mean = base.mark_point(filled=True, size=60, clip=True, **mark).encode(x="difference:Q")
+    printed = base.mark_point(shape="square", size=60, clip=True, color="#6b6b6b").encode(x="printed:Q")
+    layers = alt.layer(zero, interval, printed, mean)
+    shown: dict[str, Any] = layers.properties(height=alt.Step(18), width="container").to_dict()
+    return shown
+
+
+def _place(evidence: Evidence, entry: Entry) -> dict[str, Any]:
+    title = TITLES[evidence.paper]
+    record = {"paper": title, "place": f"{title} {entry.table}", "scale": evidence.scale, "column": entry.column}
+    record |= {"method": entry.label, "data set": entry.row["dataset"]}
+    return record | {"row": f"{record['place']}, {entry.column}: {entry.label}"}
+
+
+def _rounded(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in record.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it, to two decimals; None for what is unknown or has no bound."""
+    if value is None or (isinstance(value, float) and not np.isfinite(value)):
+        return None
+    if isinstance(value, float | np.floating):
+        return round(float(value), 2)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _embedded(data: Any) -> str:
+    """JSON that can stand in a script, whatever its texts say."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

@@ -1,0 +1,194 @@
+"""The scorecard for people to read: as text, as a page beside the gallery, and as the table in the README."""
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from paperlib import papers
+from paperlib.files import write, write_between
+from paperlib.markup import escape
+from paperlib.papers.catalogue import PAPERS
+from paperlib.papers.claims import POOLED, ROPE, VERDICTS
+from paperlib.papers.judging import LEAST, METHODS, REGIME, SEEDS
+from paperlib.papers.verdicts import points
+from paperlib.paths import ROOT
+from paperlib.paths import figures as figures_folder
+from paperlib.quantities.agreement import LEVEL
+from paperlib.reports.gallery import page
+from paperlib.reports.scorecard import ALL, COMPARED, Scorecard, scorecard
+
+README = ROOT / "README.md"
+SUMMED_UP = (
+    "Claims: headline claims of the papers in their own terms (`data/paper/claims.csv`), for and against their "
+    f"methods, decided by runs with equal seeds at {LEVEL:.0%}. Order: mean rank correlation of the methods with print "
+    "in the columns that can be judged, its bootstrap interval, and the ceiling that a perfect replicate with as many "
+    f"seeds would reach. A column is judged with {METHODS} methods, {SEEDS} seeds, images of the same kind, and FedAvg "
+    f"at {REGIME:.0%} of its printed accuracy. Share of print: operations of our runs by those of the printed ones."
+)
+EXPLAINED = (
+    f"Cells are printed numbers that runs of ours can stand beside; one counts as run when at least one of {SEEDS} "
+    "seeds is done, also when it failed. Share of print: the operations of these runs by those of the printed ones. "
+    f"Claims: held or reversed where the {LEVEL:.0%} interval of the paired differences over equal seeds lies above "
+    f"the claimed difference or below zero; from {POOLED} settings on a Bayesian signed-rank test over the settings "
+    f"decides, at a probability of {LEVEL:.0%}, with a region of practical equivalence of {ROPE:g} points of accuracy; "
+    "a failed run loses; against several methods the best of them by our mean is the rival. Not run: fewer than "
+    f"{SEEDS} seeds in common, or only in settings that cannot be judged. "
+    "Order: Spearman's rank correlation between our values of the methods and the printed ones, averaged over the "
+    "columns that are judged (1: the same order, 0: none, -1: the reverse); in brackets its bootstrap interval over "
+    "methods; ceiling: what a perfect replicate with as many seeds would reach, by simulation from printed "
+    "or else our own standard deviations. A run that failed or did not reach its target comes last, and the variants "
+    "of one method count once, with the one that print has in front. "
+    f"A column is judged with at least {METHODS} methods and {SEEDS} seeds, where no data set is played by images of "
+    f"another kind, and FedAvg reaches {REGIME:.0%} of its printed accuracy; other columns with at least {LEAST} "
+    "methods are shown. Difference: mean of |ours - printed| in printed standard deviations, at scale paper only."
+)
+
+
+def order(row: Any) -> str:
+    """``+0.52 [+0.10, +0.80], ceiling +0.93 (7 methods, 3 seeds, 4 columns)``, what is only shown behind it."""
+    said = []
+    if row.judged:
+        said.append(
+            f"{row.correlation:+.2f} [{row.low:+.2f}, {row.high:+.2f}], ceiling {_signed(row.ceiling)} "
+            f"({row.methods} methods, {row.seeds} seeds, {_many(row.judged, 'column')})"
+        )
+    if row.unjudged:
+        said.append(f"not judged: {row.other:+.2f} ({_many(row.unjudged, 'column')}; {row.why})")
+    return "; ".join(said) or "-"
+
+
+def tally(row: Any) -> str:
+    """``3 / 1 / 2 / 9``, or a dash where the paper claims nothing: claims by verdict."""
+    counts = [getattr(row, verdict.replace(" ", "_")) for verdict in VERDICTS]
+    return " / ".join(map(str, counts)) if sum(counts) else "-"
+
+
+def percentage(share: float) -> str:
+    """At least two digits of a share; a dash for none."""
+    return "-" if np.isnan(share) else f"{100 * share:.{'0f' if share > 0.1 else '2g'}} %"
+
+
+def shown(card: Scorecard, paper: str) -> pd.DataFrame:
+    """The tables of one paper as text, a row each, the paper itself last."""
+    rows = []
+    for name, scales in groupby(_named(card.tables[card.tables.paper == paper]), lambda row: row.table):
+        by: dict[str, Any] = {str(row.scale): row for row in scales}
+        entry = {"table": str(name), "title": next(iter(by.values())).title}
+        entry |= {f"run, {scale}": f"{row.run} of {row.cells}" for scale, row in by.items()}
+        for scale, row in by.items():
+            entry |= {f"share of print, {scale}": percentage(row.share)}
+            entry |= {f"claims {'/'.join(VERDICTS)}, {scale}": tally(row) if row.run else "-"}
+            entry |= {f"order, {scale}": order(row)}
+            if not np.isnan(row.difference):
+                entry["difference"] = f"{row.difference:.2f}"
+        rows.append(entry)
+    return pd.DataFrame(rows).set_index("table").fillna("-")
+
+
+def claimed(card: Scorecard, paper: str) -> pd.DataFrame:
+    """The claims of one paper as text, one row per claim and scale that has something to say of it, or else once."""
+    rows = []
+    mine = card.claims[card.claims.paper == paper]
+    for name in dict.fromkeys(mine.name):
+        there = list(mine[mine["name"] == name].itertuples())
+        for row in [row for row in there if row.verdict != "not run"] or there[:1]:
+            decided = row.verdict != "not run"
+            rows.append(
+                {
+                    "claim": row.claim,
+                    "where": f"{row.table}, section {row.section}",
+                    "favour": row.favour,
+                    "printed": f"{points(row.printed)} ({row.in_print[0]} of {row.in_print[1]})",
+                    "verdict": row.verdict,
+                    "ours": _measured(row) if decided else "-",
+                    "from": f"{row.settings} of {_many(row.all_settings, 'setting')}, {row.seeds} seeds"
+                    if decided
+                    else "-",
+                    "scale": f"{row.scale}, {percentage(row.share)} of print" if decided else "-",
+                    "note": "; ".join(filter(None, [row.why, row.note])),
+                }
+            )
+    return pd.DataFrame(
+        rows, columns=["claim", "where", "favour", "printed", "verdict", "ours", "from", "scale", "note"]
+    )
+
+
+def _measured(row: Any) -> str:
+    """Mean difference, interval, and the probability where it decides."""
+    text = f"{points(row.difference)} [{points(row.low)}, {points(row.high)}]"
+    return text if np.isnan(row.probability) else f"{text}, P {row.probability:.2f}"
+
+
+def write_page(card: Scorecard, folder: Path | None = None) -> Path:
+    """Write ``scorecard.html`` into the folder (default: figures/), beside the gallery; returns its path."""
+    folder = folder or figures_folder()
+    links = "".join(f'<a href="#{paper}">{title}</a>' for paper, title in papers.TITLES.items())
+    parts = [f'<nav>{links}<a href="index.html">Gallery</a></nav>\n<h1>Scorecard</h1>\n<p>{escape(EXPLAINED)}</p>']
+    for paper, title in papers.TITLES.items():
+        tables, figures = coverage(paper)
+        said = f"{tables} tables and {figures} figures can be asked for. Below are the tables with results, and claims."
+        parts.append(f'<h2 id="{paper}">{title}</h2>\n<p class="note">{said}</p>')
+        parts.append(f'<div class="wide">{_table(shown(card, paper))}</div>')
+        parts.append(f'<h3 id="{paper}-claims">Claims of {title}</h3>')
+        parts.append(f'<div class="wide">{_table(claimed(card, paper).set_index("claim"))}</div>')
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / "scorecard.html", page("Scorecard", "\n".join(parts)).encode())
+    return folder / "scorecard.html"
+
+
+def _table(text: pd.DataFrame) -> str:
+    """As HTML; columns in which no row has anything to say are left out, verdicts are bold."""
+    text = text.drop(columns=[name for name in text if name != "title" and text[name].isin(["-", ""]).all()])
+    text.index = pd.Index([str(escape(name)) for name in text.index])
+    marked = text.map(lambda said: str(escape(said)))
+    for name in [name for name in marked if str(name).startswith(("run", "claims"))]:
+        marked[name] = marked[name].str.replace(" ", "&nbsp;")
+    if "verdict" in marked:
+        marked["verdict"] = [said if said == "not run" else f"<b>{said}</b>" for said in marked.verdict]
+    with pd.option_context("display.max_colwidth", None):
+        return marked.to_html(border=0, escape=False, justify="left", classes="card")
+
+
+def coverage(paper: str) -> tuple[str, str]:
+    """How many of its tables and of its figures can be asked for: ``("8 of 8", "9 of 10")``."""
+    there = {*papers.tables(paper), *papers.figures(paper)}
+    counts = [[name in there for name in PAPERS[paper].names if name[0] == kind] for kind in "TF"]
+    tables, figures = (f"{sum(found)} of {len(found)}" for found in counts)
+    return tables, figures
+
+
+def summary() -> str:
+    """The README's table and what it means: a row per paper and scale with runs, from the shipped runs alone."""
+    card = scorecard(shipped_only=True, scales=COMPARED)
+    lines = [
+        f"| paper | tables | figures | scale | cells run | share of print | claims {' / '.join(VERDICTS)} | order of "
+        "the methods |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for paper, title in papers.TITLES.items():
+        rows = list(_named(card.tables[(card.tables.paper == paper) & (card.tables.table == ALL)]))
+        for row in [row for row in rows if row.run] or rows[:1]:
+            texts = [title, *coverage(paper), row.scale, f"{row.run} of {row.cells}", percentage(row.share)]
+            lines.append(f"| {' | '.join([*texts, tally(row), order(row)])} |")
+    return "\n".join(lines) + f"\n\n{SUMMED_UP}\n"
+
+
+def write_summary(readme: Path = README) -> Path:
+    """Put the summary between the markers of the README; returns its path. Raises ValueError if they are not there."""
+    write_between(readme, "scorecard", summary())
+    return readme
+
+
+def _named(rows: pd.DataFrame) -> Any:
+    return rows.rename(columns=lambda name: name.replace(" ", "_")).itertuples()
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _signed(value: float) -> str:
+    return "unknown" if np.isnan(value) else f"{value:+.2f}"

@@ -1,0 +1,146 @@
+"""The cost of runs before they start: samples times the measured time of a step, to order runs and estimate times.
+
+Only ratios matter: after the first rounds, the remaining time follows from the elapsed time.
+"""
+
+import time
+from functools import cache
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.flop_counter import FlopCounterMode
+
+from paperlib import networks
+from paperlib.data.datasets import DATASETS, load
+from paperlib.experiment import Experiment
+from paperlib.federated.local import train_client
+from paperlib.federated.simulator import play_round
+from paperlib.networks.operations import step_operations
+from paperlib.oneshot import is_one_shot
+from paperlib.oneshot.operations import server_operations
+from paperlib.random_streams import torch_rng
+from paperlib.runs.prepare import history_rows, prepare
+from paperlib.runs.traffic import noise
+from paperlib.workers import worker_pool
+
+BATCH = 32  # of the step that is measured
+# Options that make the one-time preparation of a method cheap; a step costs the same.
+CHEAP = {name: {"surrogate_images": 1} for name in ("fedgps", "fedgps_cf", "vhl")}
+FORWARD = 1 / 3  # share of a training step spent in the forward pass
+OF_ALL_FEATURES = ("ccvr",)  # methods whose evaluated model needs the features of all training images
+
+
+def seconds(experiment: Experiment) -> float:
+    """Seconds of a run on one thread of this machine: training, the work of the server, and all evaluations.
+
+    A training step is measured once per network and image size, on noise, and scaled by the operations of the method's
+    step over FedAvg's. On another machine or a GPU all runs change by about the same factor.
+    """
+    return passes(experiment) * step(experiment.model, experiment.width, *images(experiment))
+
+
+def passes(experiment: Experiment) -> float:
+    """Samples of training steps of the server's network that a run is worth."""
+    e = experiment
+    return operations(e) / step_operations(e.model, e.width, *images(e))
+
+
+def operations(experiment: Experiment) -> float:
+    """Floating-point operations of a run, the same on every machine."""
+    e = experiment
+    train, test = sizes(e)
+    trained = e.rounds * e.local_epochs * train * e.sampled / e.clients * e.sample_share
+    of_step = step_operations(e.model, e.width, *images(e))
+    evaluations = history_rows(e) / e.eval_every
+    if is_one_shot(e):
+        models = e.client_models or (e.model,)
+        of_client = sum(step_operations(model, e.width, *images(e)) for model in models) / len(models)
+        return trained * of_client + server_operations(e, *images(e)) + evaluations * FORWARD * test * of_step
+    evaluated = test + (train if e.method in OF_ALL_FEATURES else 0)
+    return (trained * factor(e.method) + evaluations * FORWARD * evaluated) * of_step
+
+
+@cache
+def step(model: str, width: float, shape: tuple[int, int, int], classes: int) -> float:
+    """Seconds per sample of a forward and a backward pass, measured here on one thread."""
+    net = networks.build(model, shape, classes, width)
+    theta = net.initial(torch_rng(0, "cost")).requires_grad_()
+    buffers = net.initial_buffers()
+    x, y = torch.randn(BATCH, *shape), torch.arange(BATCH) % classes
+    with worker_pool(1):
+        best = float("inf")
+        for _ in range(3):
+            started = time.perf_counter()
+            loss = cross_entropy(net(theta, x, buffers=buffers, train=True, generator=torch_rng(0, "cost")), y)
+            torch.autograd.grad(loss, theta)
+            best = min(best, time.perf_counter() - started)
+    return best / BATCH
+
+
+@cache
+def factor(method: str) -> float:
+    """Operations of a client's local training over FedAvg's, on a small network with the method's default options."""
+    return 1.0 if method == "fedavg" else _operations(method) / _operations("fedavg")
+
+
+def _operations(method: str) -> int:
+    """Floating-point operations of a client's second local training, when the method's state is complete."""
+    e = Experiment(
+        dataset="digits", model="cnn", width=0.25, partition="iid", alpha=None, clients=1, sampled=1, rounds=2,
+        batch_size=BATCH, momentum=0.0, method=method, method_options=CHEAP.get(method, {}),
+    )  # fmt: skip
+    bound, progress = prepare(e, noise(2 * BATCH, 10))
+    with worker_pool(1) as pool, FlopCounterMode(display=False) as counter:
+        play_round(bound, progress, pool)  # in another thread, where nothing is counted
+        shared = bound.broadcast(progress.server, progress.theta)
+        before = counter.get_total_flops()
+        train_client(bound.context, bound, 2, 0, progress.theta, progress.buffers, shared, progress.clients.get(0, {}))
+        return counter.get_total_flops() - before
+
+
+def images(e: Experiment) -> tuple[tuple[int, int, int], int]:
+    """Shape of the network's input images, and the number of classes."""
+    if e.dataset in DATASETS:
+        known = DATASETS[e.dataset]
+        size = e.image_size or known.size
+        return (known.channels, size, size), known.classes
+    data = load(e.dataset, image_size=e.image_size)
+    return data.shape, data.num_classes
+
+
+def sizes(e: Experiment) -> tuple[int, int]:
+    """Numbers of training and test images."""
+    if e.dataset in DATASETS:
+        train, test = DATASETS[e.dataset].train, DATASETS[e.dataset].test
+    else:
+        data = load(e.dataset)
+        train, test = len(data.train_labels), len(data.test_labels)
+    return e.train_size or train, e.test_size or test
+
+
+class Clock:
+    """Estimates the time of a grid of runs, first by the cost model alone, then by the elapsed time.
+
+    left: seconds of the whole grid on one thread, by the model. jobs: runs in parallel.
+    """
+
+    def __init__(self, left: float, jobs: int):
+        self.whole, self.started = left, time.monotonic()
+        self.estimated = left / jobs
+
+    def remaining(self, left: float) -> float:
+        """Seconds until the end when, by the model, ``left`` seconds of the whole remain."""
+        passed, done = time.monotonic() - self.started, self.whole - left
+        return left * passed / done if done > 0 else self.estimated
+
+    def __str__(self) -> str:
+        took = time.monotonic() - self.started
+        return f"estimated {format_duration(self.estimated)} before the first round, took {format_duration(took)}"
+
+
+def format_duration(seconds: float) -> str:
+    """A duration in two digits, such as "40 s", "12 min", "3.5 h"."""
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * length:
+            return f"{seconds / length:.{int(seconds < 10 * length)}f} {unit}"
+    return f"{seconds:.0f} s"

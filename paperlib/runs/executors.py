@@ -1,0 +1,230 @@
+"""Executors run many experiments in parallel: in processes of this machine, or as tasks on a Ray cluster.
+
+An executor's ``play`` starts all runs in order and repeatedly yields the set of unfinished ones. When the caller stops
+iterating, running ones are stopped; every started run can be resumed. Runs share nothing but the store.
+"""
+
+import ast
+import contextlib
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, fields
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paperlib.checks import number, one_of, quote
+from paperlib.experiment import Experiment
+from paperlib.runs import own_methods
+from paperlib.runs.runner import run
+from paperlib.runs.shelf import at
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where each run is computed. store: folder or address. device: as in `run`. cores: threads of one run.
+
+    methods: those that are not the package's, as `own_methods.pack` gives them.
+    """
+
+    store: Path | str
+    device: str = "auto"
+    cores: int = 1
+    methods: bytes = b""
+
+
+class WorkerDied(RuntimeError):
+    """The process of a run was killed; its saved rounds are in the store."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Processes of this machine, on its GPUs in turn. An exception in one run stops all."""
+
+    def play(self, experiments: Sequence[Experiment], jobs: int, place: Place) -> Iterator[set[Experiment]]:
+        context = get_context("spawn")
+        numbers: Any = context.SimpleQueue()
+        for i in range(jobs):
+            numbers.put(i)
+        processes = ProcessPoolExecutor(jobs, context, initializer=_begin_process, initargs=(numbers, gpus()))
+        try:
+            pending: dict[Future[None], Experiment] = {processes.submit(play, e, place): e for e in experiments}
+            while pending:
+                finished, _ = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    future.result()
+                    del pending[future]
+                yield set(pending.values())
+        except BrokenProcessPool:
+            raise WorkerDied(
+                f"one of {jobs} processes was killed from outside, perhaps for want of memory; the same command goes "
+                "on where they were, with fewer jobs if it happens again"
+            ) from None
+        except BaseException:  # also Ctrl-C: stop at once, the runs are resumable
+            for process in list((processes._processes or {}).values()):
+                process.terminate()
+            raise
+        finally:
+            processes.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class Ray:
+    """Tasks on a Ray cluster, each with its cores and GPUs. If a node is lost, its runs resume on others.
+
+    address: of a cluster, "auto" for this machine's; None starts a cluster on this machine with ``jobs`` parallel
+    tasks. On an existing cluster, ``jobs`` only sets the cores of a task: this machine's cores over ``jobs``. gpus:
+    GPUs of a task, a fraction if several share one. Raises ValueError for gpus below 0, and if Ray is not installed.
+    """
+
+    address: str | None = None
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        number("gpus", self.gpus, at_least=0)
+        if not isinstance(self.address, str | None):
+            raise ValueError(
+                f"address is {quote(self.address)}, but must be that of a cluster, such as 'auto', or None"
+            )
+        _ray()
+
+    def play(self, experiments: Sequence[Experiment], jobs: int, place: Place) -> Iterator[set[Experiment]]:
+        ray = _ray()
+        # Anyone who reaches a cluster's ports may run code on it: our own cluster only listens on this machine.
+        here = {"num_cpus": jobs * place.cores, "include_dashboard": False, "_node_ip_address": LOOPBACK}
+        ray.init(address=self.address, log_to_driver=False, **(here if self.address is None else {}))
+        # A task is retried if its worker or node died, but not if it raised: the error would come again.
+        task = ray.remote(num_cpus=place.cores, num_gpus=self.gpus, max_retries=-1, retry_exceptions=False)(play)
+        pending = {task.remote(e, place): e for e in experiments}
+        try:
+            while pending:
+                finished, _ = ray.wait(list(pending), timeout=1)
+                for reference in finished:
+                    try:
+                        ray.get(reference)
+                    except ray.exceptions.RayTaskError as error:
+                        raise error.as_instanceof_cause() from None
+                    del pending[reference]
+                yield set(pending.values())
+        finally:
+            for reference in pending:
+                ray.cancel(reference, force=True)
+            ray.shutdown()
+
+
+Executor = Processes | Ray
+EXECUTORS: dict[str, type[Executor]] = {"processes": Processes, "ray": Ray}
+
+
+def executor(name: str, **options: Any) -> Executor:
+    """The executor with this name; options that are None keep their default.
+
+    Raises ValueError for an unknown name and for an unknown option.
+    """
+    one_of("executor", name, EXECUTORS)
+    given = {option: value for option, value in options.items() if value is not None}
+    known = [field.name for field in fields(EXECUTORS[name])]
+    for option, value in given.items():
+        if option not in known:
+            raise ValueError(f"{option} is {quote(value)}, which the executor {name!r} does not know; choose ray")
+    return EXECUTORS[name](**given)
+
+
+def play(experiment: Experiment, place: Place) -> None:
+    """Run an experiment; its start and end are logged."""
+    own_methods.register(place.methods)
+    log = _log(at(place.store).path)
+    log.info("begins %s %s", experiment.digest, experiment)
+    with contextlib.suppress(KeyboardInterrupt):  # the parent reports it once
+        try:
+            run(experiment, store=place.store, device=place.device, workers=place.cores)
+        except Exception as error:
+            log.info("stopped %s: %s", experiment.digest, error)
+            raise
+        log.info("finished %s", experiment.digest)
+
+
+def gpus() -> list[str]:
+    """Names of the GPUs that this process may use, as CUDA_VISIBLE_DEVICES has them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
+
+
+def see_one_gpu(process: int, among: Sequence[str]) -> None:
+    """Leave the process of this number one GPU; for before its first use of CUDA."""
+    if among:
+        os.environ["CUDA_VISIBLE_DEVICES"] = among[process % len(among)]
+
+
+def _begin_process(numbers: Any, among: Sequence[str]) -> None:
+    end_with_parent()
+    see_one_gpu(numbers.get(), among)
+
+
+def check_guard() -> None:
+    """Raise ValueError if new processes, which import the current script, would repeat its work.
+
+    That is a script that got here from a line that is not below ``if __name__ == "__main__":``. Notebooks and
+    interactive sessions are not imported.
+    """
+    main = sys.modules["__main__"]
+    package = main.__spec__ is not None and main.__spec__.name.endswith("__main__")
+    if package or getattr(main, "__file__", None) is None:
+        return
+    frame = sys._getframe()
+    while frame.f_globals is not vars(main) or frame.f_code.co_name != "<module>":
+        if frame.f_back is None:
+            return
+        frame = frame.f_back
+    tree = ast.parse(Path(frame.f_code.co_filename).read_bytes())
+    guards = [node for node in tree.body if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)]
+    if not any(guard.lineno <= frame.f_lineno <= (guard.end_lineno or 0) for guard in guards):
+        raise ValueError(
+            f"line {frame.f_lineno} of {frame.f_code.co_filename} starts processes, which import this file: put it "
+            'below if __name__ == "__main__":, or use jobs=1'
+        )
+
+
+def end_with_parent() -> None:
+    """End this process as soon as its parent has ended, for whatever reason."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _log(store: Path) -> logging.Logger:
+    """The log file of this machine and process in the folder ``logs`` of the store or its local copy."""
+    name = f"{socket.gethostname()}-{os.getpid()}"
+    log = logging.getLogger(f"paperlib.worker.{name}")
+    if not log.handlers:
+        folder = store / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(folder / f"{name}.log")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False
+    return log
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise ValueError("executor is 'ray', but Ray is not installed: pip install 'paperlib[cluster]'") from None
+    return ray

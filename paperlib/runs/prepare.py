@@ -1,0 +1,89 @@
+"""From the description of a run to its data, its partition, and its method bound to both."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from paperlib import methods, networks, oneshot
+from paperlib.data.datasets import Dataset, load, training_labels
+from paperlib.data.partitions import Partition, partition
+from paperlib.experiment import Experiment
+from paperlib.federated.context import Context
+from paperlib.federated.method import FedAvg
+from paperlib.federated.progress import Progress
+from paperlib.federated.simulator import bind
+from paperlib.oneshot import OneShot, is_one_shot
+from paperlib.oneshot.clients import Clients, ModelFolders
+from paperlib.random_streams import torch_rng
+
+
+def dataset_of(experiment: Experiment, device: str = "cpu") -> Dataset:
+    """The data set of an experiment. Raises ValueError if it is missing."""
+    e = experiment
+    data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=device)
+    if e.pixels == "unit":
+        data = replace(data, mean=(0.0,) * data.shape[0], std=(1.0,) * data.shape[0])
+    return data
+
+
+def parts_of(experiment: Experiment, data: Dataset) -> Partition:
+    """The samples of every client of an experiment."""
+    return _divided(experiment, data.train_labels, data.writers)
+
+
+def check_parts(experiments: Iterable[Experiment]) -> None:
+    """Raise ValueError if an experiment's samples are missing or cannot be divided as it asks.
+
+    Only labels are read, and each partition is tried once.
+    """
+    unlike = {
+        (e.dataset, e.train_size, e.partition, e.clients, e.alpha, e.partition_seed, e.min_samples): e
+        for e in experiments
+    }
+    for e in unlike.values():
+        _divided(e, *training_labels(e.dataset, e.train_size))
+
+
+def _divided(e: Experiment, labels: Tensor, writers: Tensor | None) -> Partition:
+    return partition(
+        labels,
+        e.partition,
+        clients=e.clients,
+        alpha=e.alpha,
+        seed=e.partition_seed,
+        min_samples=e.min_samples,
+        writers=writers,
+    )
+
+
+def prepare(experiment: Experiment, data: Dataset, dtype: torch.dtype = torch.float32) -> tuple[FedAvg, Progress]:
+    """The method bound to its run, and the state before round 1."""
+    e = experiment
+    method = methods.build(e.method, e.method_options)
+    net = networks.build(e.model, data.shape, method.outputs(data.num_classes), e.width)
+    net.bfloat16 = e.precision == "bfloat16"
+    return method, bind(method, Context(e, data, parts_of(e, data), net), dtype)
+
+
+def prepare_one_shot(
+    experiment: Experiment, data: Dataset, folders: ModelFolders | None = None
+) -> tuple[OneShot, Progress, Clients]:
+    """The one-shot method bound to its run, the state before the first epoch, and the clients.
+
+    ``progress.round`` counts epochs on the server, over all communication rounds. folders: see `Clients`.
+    """
+    e, parts = experiment, parts_of(experiment, data)
+    net = networks.build(e.model, data.shape, data.num_classes, e.width)
+    net.bfloat16 = e.precision == "bfloat16"
+    method = oneshot.build(e.method, e.method_options).setup(Context(e, data, parts, net))
+    device = data.train_images.device
+    theta = net.initial(torch_rng(e.seed, "initial parameters")).to(device)
+    return method, Progress(0, theta, net.initial_buffers().to(device), {}), Clients(e, data, parts, folders)
+
+
+def history_rows(experiment: Experiment) -> int:
+    """Rows of the history of a run that does not fail: rounds, or epochs on the server of a one-shot method."""
+    e = experiment
+    return e.rounds * (oneshot.build(e.method, e.method_options).epochs if is_one_shot(e) else 1)

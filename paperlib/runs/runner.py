@@ -1,0 +1,233 @@
+"""Run one experiment, or similar ones stacked as one."""
+
+import contextlib
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paperlib.checks import one_of, quote, truth, whole
+from paperlib.data.datasets import Dataset
+from paperlib.experiment import Experiment
+from paperlib.federated.engines import ENGINES, Engine, choose, why_not
+from paperlib.federated.method import FedAvg
+from paperlib.federated.progress import Progress, Row
+from paperlib.federated.simulator import simulate, simulate_together, unfinished
+from paperlib.oneshot import OneShot, driver, is_one_shot
+from paperlib.runs.check import check, check_all
+from paperlib.runs.measures import measures_of
+from paperlib.runs.memory import peak_memory_mb
+from paperlib.runs.prepare import dataset_of, prepare, prepare_one_shot
+from paperlib.runs.shelf import at
+from paperlib.runs.store import Run, Saver, Store, evaluated
+from paperlib.version import version
+from paperlib.workers import arithmetic, worker_pool
+
+
+class NotStackable(ValueError):
+    """Similar experiments that the vectorised engine cannot run."""
+
+
+def run(
+    experiment: Experiment,
+    *,
+    store: Path | str | None = None,
+    resume: bool = True,
+    device: str = "auto",
+    engine: str = "auto",
+    workers: int | None = None,
+    on_round: Callable[[Row], object] | None = None,
+) -> Run:
+    """Run an experiment to its end, or read the finished run from the store.
+
+    store: folder or address of the runs, see `paperlib.runs.shelf.at`. resume: continue an interrupted run, with the
+    same bits as an uninterrupted one; False starts from the beginning. device: "cpu", "cuda" or "auto". engine: one of
+    `paperlib.federated.engines.ENGINES`; if it cannot run the experiment, the sequential one does, with a warning.
+    Engines agree up to rounding. workers: clients trained in parallel on the CPU (default: all cores); the results do
+    not depend on it. on_round: called with every new row of the history.
+
+    A run ends at the first NaN or infinity; then ``summary["failed"]`` is True and the history is kept.
+    Raises ValueError, before anything is written, for impossible requests and for a missing data set.
+    """
+    check(experiment)
+    on = target(device, engine)
+    truth("resume", resume)
+    if workers is not None:
+        whole("workers", workers, 1)
+    if on_round is not None and not callable(on_round):
+        raise ValueError(f"on_round is {quote(on_round)}, but must be a function of a row, or None")
+    shelf = at(store)
+    if resume and (run := shelf.finished(experiment)) is not None:
+        return run
+    e = experiment
+    data = dataset_of(e, on)
+    if on == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    threads = (workers or os.cpu_count() or 1) if on == "cpu" else 1
+    with worker_pool(threads) as pool, arithmetic(e.precision):
+        opened = _open(e, data, shelf, pool, engine, on)
+        with shelf.lock(e):  # creates the folder; impossible runs fail before this
+            if resume and (run := shelf.finished(e)) is not None:  # another process was faster
+                return run
+            if opened.engine.reason and engine != "auto":
+                warnings.warn(f"{e} is played by the engine sequential, {opened.engine.reason}", stacklevel=2)
+            if not resume:
+                shelf.begin(e)
+            rows = _play(e, opened, shelf, data.fingerprint, on_round)
+            return _finish(shelf, opened.method, opened.progress, rows, _machine(on, opened.engine.name))
+
+
+@dataclass
+class _Opened:
+    """A run before its first round in this process; iterating ``rows`` runs it and changes ``progress``."""
+
+    method: FedAvg | OneShot
+    progress: Progress
+    engine: Engine
+    rows: Iterator[Row]
+
+
+def _open(e: Experiment, data: Dataset, shelf: Store, pool: Executor, engine: str, device: str) -> _Opened:
+    """The method bound to its run, and its rounds; nothing is trained or written yet."""
+    if is_one_shot(e):
+        server, progress, clients = prepare_one_shot(e, data, shelf)
+        chosen = choose(engine, clients.methods[0], device)
+        return _Opened(server, progress, chosen, driver.simulate(server, progress, clients, pool, chosen))
+    method, progress = prepare(e, data)
+    chosen = choose(engine, method, device)
+    return _Opened(method, progress, chosen, simulate(method, progress, pool, chosen, measures_of(e)))
+
+
+def _play(
+    e: Experiment, opened: _Opened, shelf: Store, fingerprint: str, on_round: Callable[[Row], object] | None
+) -> list[Row]:
+    """Resume the run, play and save its rounds; returns the whole history."""
+    rows, save = shelf.resume(e, opened.progress, fingerprint), Saver(shelf, e, fingerprint)
+    for row in opened.rows:
+        rows.append(row)
+        save(rows, opened.progress)
+        if on_round:
+            on_round(row)
+    return rows
+
+
+def run_together(
+    experiments: Sequence[Experiment],
+    *,
+    store: Path | str | None = None,
+    device: str = "auto",
+    on_round: Callable[[Row], object] | None = None,
+) -> None:
+    """Run experiments that differ only in seed and partition as one stack of clients, and store them.
+
+    For small networks on a GPU, which the clients of one run cannot fill. Each run equals that of the vectorised engine
+    up to rounding. It is stored, interrupted and resumed like any other; ``summary["engine"]`` is "together". Finished
+    runs are skipped. Raises ValueError if experiments differ in more, and its subclass NotStackable if the vectorised
+    engine cannot run them.
+    """
+    check_all(experiments)
+    if not experiments:
+        return
+    on = target(device, "vectorised")
+    shelf = at(store)
+    e = experiments[0]
+    if is_one_shot(e):
+        raise NotStackable(f"{e} and others cannot run together: {e.method} is a one-shot method")
+    for other in experiments:
+        if alike(other) != alike(e):
+            raise ValueError(f"{other} and {e} differ in more than seed and partition; they cannot run together")
+    data = dataset_of(e, on)
+    with contextlib.ExitStack() as held:
+        pool = held.enter_context(worker_pool((os.cpu_count() or 1) if on == "cpu" else 1))
+        held.enter_context(arithmetic(e.precision))
+        ready = {other: prepare(other, data) for other in dict.fromkeys(experiments) if shelf.finished(other) is None}
+        for method, _ in list(ready.values())[:1]:
+            if reason := why_not("vectorised", method, on):
+                raise NotStackable(f"{e} and others cannot run together: {reason}")
+        for other in sorted(set(experiments), key=lambda other: other.digest):  # one order, against deadlocks
+            held.enter_context(shelf.lock(other))
+        missing = [other for other in ready if shelf.finished(other) is None]
+        prepared = [ready[other] for other in missing]
+        rows = [
+            shelf.resume(other, progress, data.fingerprint)
+            for other, (_, progress) in zip(missing, prepared, strict=True)
+        ]
+        savers = [Saver(shelf, other, data.fingerprint, beside=len(missing)) for other in missing]
+        for played in simulate_together(prepared, pool, measures_of(e)):
+            for i, row in played:
+                rows[i].append(row)
+                savers[i](rows[i], prepared[i][1])
+                if on_round:
+                    on_round(row)
+                if not unfinished(*prepared[i]):
+                    _finish(shelf, *prepared[i], rows[i], _machine(on, "together"))
+
+
+def alike(experiment: Experiment) -> str:
+    """A key, equal for experiments that can run together: all fields but seed and partition."""
+    free = ("seed", "partition_seed", "partition", "alpha", "min_samples")
+    fixed = {name: value for name, value in experiment.changed().items() if name not in free}
+    return json.dumps(fixed, sort_keys=True)
+
+
+def _finish(
+    shelf: Store, method: FedAvg | OneShot, progress: Progress, rows: list[Row], machine: dict[str, Any]
+) -> Run:
+    """Store a completed run."""
+    e, data = method.context.experiment, method.context.data
+    summary = _summary(e, method, progress, rows) | machine | {"dataset_source": data.source}
+    kept = {}
+    if isinstance(method, OneShot):
+        summary, kept = summary | method.noted(progress), method.kept(progress)
+    return shelf.finish(e, rows, summary, method.finish(progress.theta, progress.server), progress.buffers, kept)
+
+
+def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progress, rows: list[Row]) -> dict[str, Any]:
+    accuracy = evaluated(rows).test_accuracy.dropna()
+    failed = not progress.finite
+    return {
+        "final_accuracy": float(accuracy.iloc[-1]) if len(accuracy) and not failed else None,
+        "best_accuracy": float(accuracy.max()) if len(accuracy) else None,
+        "last10_accuracy": float(accuracy.tail(10).mean()) if len(accuracy) and not failed else None,
+        "failed": failed,
+        "failed_at": progress.round if failed else None,
+        "seconds": sum(row["seconds"] for row in rows),
+        "peak_memory_mb": peak_memory_mb(),
+        "bytes_up": sum(row["bytes_up"] for row in rows),
+        "bytes_down": sum(row["bytes_down"] for row in rows),
+        "parameters": method.net.size,
+        "classes": method.context.data.num_classes,
+        "digest": experiment.digest,
+        "version": version(),
+        "finished": time.strftime("%Y-%m-%d"),
+    }
+
+
+def target(device: str, engine: str) -> str:
+    """The device, "cpu" or "cuda"; raises ValueError for an unknown engine or device, or a missing GPU."""
+    one_of("engine", engine, ENGINES)
+    one_of("device", device, ("auto", "cpu", "cuda"))
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but torch finds no GPU here; choose cpu or auto")
+    return device
+
+
+def _machine(device: str, engine: str) -> dict[str, Any]:
+    """Device, engine, handling of denormals (a CPU flushes them to zero) and torch version of a run."""
+    on_gpu = device == "cuda"
+    return {
+        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+        "engine": engine,
+        "denormals": "kept" if on_gpu else "flushed",
+        "torch": torch.__version__,
+        **({"gpu_memory_mb": torch.cuda.max_memory_allocated() / 2**20} if on_gpu else {}),
+    }

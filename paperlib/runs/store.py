@@ -1,0 +1,378 @@
+"""Finished and interrupted runs on disk, addressed by the digest of their experiment.
+
+``<store>/<digest>/`` holds ``experiment.json`` and ``history.jsonl``, one line per round. An unfinished run also has
+``state.json`` and the files it names: ``checkpoint-<round>.safetensors`` (global model, server state) and, for every
+client with a persistent state, ``client-<client>-<round>.safetensors`` from the last saved round that changed it. A
+finished run has ``parameters.safetensors`` and ``summary.json``, which is written last. Files are replaced atomically.
+Saving a round writes new files, then ``state.json``, then deletes files that are no longer named, so a run that is
+killed at any point resumes from a complete state. Both JSON files hold the SHA-256 of their content and of the files
+they name. A damaged run starts again; other runs are not affected. Other files in the folder are neither deleted nor
+overwritten, and links are not followed.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from paperlib.experiment import Experiment
+from paperlib.federated.client_states import CACHE, ClientFile, ClientStates
+from paperlib.federated.progress import Progress, Row
+from paperlib.files import DamagedFile, is_file, read, read_tensors, remove, write, write_record, write_tensors
+from paperlib.runs.listing import finished_runs
+from paperlib.runs.records import (
+    DESCRIPTION,
+    FORMAT,
+    HISTORY,
+    OURS,
+    PARAMETERS,
+    STATE,
+    SUMMARY,
+    read_history,
+    read_state,
+    read_summary,
+    rows_in,
+)
+from paperlib.timing import part
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHARE = 0.01  # largest share of a run's time spent on saving
+ALLOWED = 0.5  # seconds that saving may always take
+
+# The columns of every history; measured quantities follow.
+COLUMNS = ("round", "test_accuracy", "test_loss", "seconds", "bytes_up", "bytes_down")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    summary: final_accuracy, best_accuracy, last10_accuracy (percent; mean of the last ten evaluations), failed and
+    failed_at (round of the first NaN or infinity), seconds, peak_memory_mb (of the process), gpu_memory_mb (the
+    tensors' peak, of runs on a GPU), bytes_up, bytes_down, digest, version, ...
+    history: one row per evaluated round. A shipped run has no parameters.
+    """
+
+    experiment: Experiment
+    summary: dict[str, Any]
+    history: "pd.DataFrame"
+    folder: Path | None = None
+
+    @property
+    def parameters(self) -> Tensor:
+        """Final flat vector [P].
+
+        Raises ValueError for a run that was shipped as numbers only, and DamagedFile where the file has changed.
+        """
+        return self._tensors["theta"]
+
+    @property
+    def buffers(self) -> Tensor:
+        """Final BatchNorm statistics [Q]. Raises ValueError for a run that was shipped as numbers only."""
+        return self._tensors["buffers"]
+
+    @property
+    def kept(self) -> dict[str, Tensor]:
+        """Further tensors of a one-shot method, see `paperlib.oneshot.OneShot.kept`; empty for other methods.
+
+        Raises ValueError for a run that was shipped as numbers only.
+        """
+        return {name: tensor for name, tensor in self._tensors.items() if name not in ("theta", "buffers")}
+
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        if self.folder is None:
+            raise ValueError(f"run {self.experiment.digest} was shipped without parameters; run it to have them")
+        path = self.folder / PARAMETERS
+        try:
+            return read_tensors(path, _files(read_summary(self.folder)).get(PARAMETERS), "cpu")
+        except DamagedFile:
+            _set_aside(self.folder)
+            raise DamagedFile(path, ": run the experiment again, it starts anew") from None
+
+
+class Store:
+    """A folder of runs. Several processes may use it: a process holds the lock of the run it works on.
+
+    Times of day are never compared, so machines that share the folder may have different clocks.
+    """
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+
+    @property
+    def place(self) -> Path | str:
+        """The argument of `at` that opens this store."""
+        return self.path
+
+    def within(self, name: str) -> "Store":
+        """Another store in a folder of this one."""
+        return Store(self.path / name)
+
+    def folder(self, experiment: Experiment) -> Path:
+        return self.path / experiment.digest
+
+    def lock(self, experiment: Experiment) -> "Lock":
+        """The lock to hold while working on a run; the system releases it when the process dies."""
+        return _lock(self.folder(experiment))
+
+    def finished(self, experiment: Experiment) -> Run | None:
+        """The finished run, or None. A damaged run counts as absent and triggers a warning that names the file."""
+        folder = self.folder(experiment)
+        if not os.path.lexists(folder / SUMMARY):
+            return None
+        if (folder / STATE).exists():  # the finishing process is still deleting it, or was killed
+            with contextlib.suppress(Timeout, OSError), _lock(folder).acquire(timeout=0):  # may belong to another user
+                if (folder / SUMMARY).exists():
+                    _clear(folder)
+        try:
+            summary = read_summary(folder)
+            files = _files(summary)
+            rows = self._rows(experiment, files.get(HISTORY))
+            if not is_file(folder / PARAMETERS):  # its content is checked on reading
+                raise DamagedFile(folder / PARAMETERS)
+        except DamagedFile as damage:
+            _set_aside(folder)
+            warnings.warn(f"{damage}: the run starts again", stacklevel=2)
+            return None
+        return Run(experiment, summary, evaluated(rows), folder)
+
+    def digests(self) -> set[str]:
+        """Digests of the finished runs; their files are not checked."""
+        return set(finished_runs(self.path).runs)
+
+    def rounds_done(self, experiment: Experiment) -> int:
+        """Rounds of a finished or interrupted run so far."""
+        try:
+            return read(self.folder(experiment) / HISTORY).count(b"\n")
+        except DamagedFile:
+            return 0
+
+    @contextlib.contextmanager
+    def shared(self, name: str) -> Iterator[Path]:
+        """A folder in the store shared by several runs, locked for this process."""
+        folder = self.path / name
+        with _lock(folder):
+            yield folder
+
+    def has(self, name: str) -> bool:
+        """Whether a shared folder exists."""
+        return (self.path / name).exists()
+
+    def drop(self, name: str) -> None:
+        """Delete a shared folder if it exists."""
+        folder = self.path / name
+        if folder.is_dir() and not folder.is_symlink():
+            for path in ours(folder):
+                remove(path)
+            with contextlib.suppress(OSError):  # it also has other files
+                folder.rmdir()
+
+    def rows(self, experiment: Experiment) -> list[Row]:
+        """The run's history so far, one row per round, up to the first damaged line."""
+        return read_history(self.folder(experiment))
+
+    def _rows(self, experiment: Experiment, sha256: str | None, count: int | None = None) -> list[Row]:
+        """The first ``count`` rows (default: all); raises DamagedFile for another SHA-256 or too few rows.
+
+        sha256: None for a history from an older version, which has none.
+        """
+        path = self.folder(experiment) / HISTORY
+        lines = read(path).splitlines(keepends=True)[:count]
+        rows, actual = rows_in(lines), hashlib.sha256(b"".join(lines)).hexdigest()
+        if len(rows) < len(lines) or len(rows) < (count or 0) or sha256 not in (None, actual):
+            raise DamagedFile(path)
+        return rows
+
+    # -- only for the holder of the lock
+
+    def begin(self, experiment: Experiment) -> None:
+        """Start a run from the beginning."""
+        folder = self.folder(experiment)
+        remove(folder / SUMMARY)  # first, because it marks the run as finished
+        for path in ours(folder):
+            if path.name != "lock":
+                remove(path)
+        write(folder / DESCRIPTION, experiment.to_json().encode())
+
+    @part("store")
+    def save(self, experiment: Experiment, rows: list[Row], progress: Progress, fingerprint: str) -> None:
+        """Replace the history, save changes since the last call, then replace ``state.json``."""
+        folder = self.folder(experiment)
+        history = _write_history(folder, rows)
+        clients = progress.clients
+        clients.save(progress.round)
+        tensors = {"theta": progress.theta, "buffers": progress.buffers}
+        tensors |= {f"server/{name}": value for name, value in progress.server.items()}
+        checkpoint = folder / f"checkpoint-{progress.round}.safetensors"
+        state = {
+            "format": FORMAT,
+            "round": progress.round,
+            "sha256": write_tensors(checkpoint, tensors),
+            "history": history,
+            "data": fingerprint,
+            "clients": {client: file._asdict() for client, file in clients.files.items()},
+        }
+        write_record(folder / STATE, state)
+        named = {checkpoint, *map(clients.path, clients.files)}
+        for path in _saved(folder):
+            if path not in named:
+                remove(path)
+
+    def resume(self, experiment: Experiment, progress: Progress, fingerprint: str) -> list[Row]:
+        """Set ``progress`` to the last saved round and return the history up to it.
+
+        From now on the clients' states are kept in the run's folder. Without a checkpoint, ``progress`` stays at
+        round 0. This also holds for a checkpoint that is damaged, was made with other data or has another format; then
+        a warning names the file.
+        """
+        folder, device = self.folder(experiment), progress.theta.device
+        progress.clients = ClientStates(folder, device)
+        if not os.path.lexists(folder / STATE):
+            return self._anew(experiment)
+        try:
+            state = read_state(folder)
+            path = folder / f"checkpoint-{state['round']}.safetensors"
+            if state["data"] != fingerprint:
+                other = f"{path} was made with other images of {experiment.dataset}: the run starts again"
+                return self._anew(experiment, other)
+            rows = self._rows(experiment, state["history"], state["round"])
+            files = {int(client): ClientFile(**file) for client, file in state["clients"].items()}
+            clients = ClientStates(folder, device, files)
+            tensors = read_tensors(path, state["sha256"], device)
+            clients.check()
+        except DamagedFile as damage:
+            return self._anew(experiment, f"{damage}: the run starts again")
+        progress.round, progress.clients = state["round"], clients
+        progress.theta, progress.buffers = tensors.pop("theta"), tensors.pop("buffers")
+        progress.server = {name.removeprefix("server/"): value for name, value in tensors.items()}
+        _write_history(folder, rows)
+        return rows
+
+    @part("store")
+    def finish(
+        self,
+        experiment: Experiment,
+        rows: list[Row],
+        summary: dict[str, Any],
+        theta: Tensor,
+        buffers: Tensor,
+        kept: Mapping[str, Tensor] | None = None,
+    ) -> Run:
+        """Write the history, the final model and further tensors, then the summary; delete the saved state."""
+        folder = self.folder(experiment)
+        history = _write_history(folder, rows)
+        parameters = write_tensors(folder / PARAMETERS, {**(kept or {}), "theta": theta, "buffers": buffers})
+        files = {PARAMETERS: parameters, HISTORY: history}
+        write_record(folder / SUMMARY, {**summary, "files": files})
+        self.clear(experiment)
+        run = self.finished(experiment)
+        if run is None:
+            raise OSError(f"{folder} is written, but its files cannot be seen yet: the same command will read them")
+        return run
+
+    def clear(self, experiment: Experiment) -> None:
+        """Delete the saved state of a run that has come to its end."""
+        _clear(self.folder(experiment))
+
+    def _anew(self, experiment: Experiment, warning: str | None = None) -> list[Row]:
+        if warning:
+            warnings.warn(warning, stacklevel=3)
+        self.begin(experiment)
+        return []
+
+
+class Saver:
+    """Saves rounds of a run while saving takes at most a hundredth of its time, or half a second.
+
+    The results do not depend on which rounds are saved; a killed run only repeats the rounds since. Unsaved client
+    states stay in RAM and force a save when they become many. beside: number of runs that share the saving time.
+    """
+
+    def __init__(self, store: Store, experiment: Experiment, fingerprint: str, beside: int = 1):
+        self.store, self.experiment, self.fingerprint, self.beside = store, experiment, fingerprint, beside
+        self.started, self.spent = time.monotonic(), 0.0
+
+    def __call__(self, rows: list[Row], progress: Progress) -> None:
+        """Call after each round with the whole history so far."""
+        before = time.monotonic()
+        allowed = max(ALLOWED, SHARE * (before - self.started)) / self.beside
+        if self.spent < allowed or progress.clients.unsaved > CACHE:
+            self.store.save(self.experiment, rows, progress, self.fingerprint)
+            self.spent += time.monotonic() - before
+
+
+Lock = FileLock
+
+
+def evaluated(rows: list[Row]) -> "pd.DataFrame":
+    """The history as a table of the rounds that were evaluated or failed."""
+    import pandas as pd  # its import takes more time and memory than a small run
+
+    measured = dict.fromkeys(name for row in rows for name in row if name not in COLUMNS)
+    last = len(rows) - 1
+    kept = [row for i, row in enumerate(rows) if i == last or not _is_missing(row.get("test_accuracy"))]
+    table = pd.DataFrame({name: [row.get(name) for row in kept] for name in (*COLUMNS, *measured)})
+    return table.astype({"round": int})
+
+
+def _is_missing(value: float | None) -> bool:
+    return value is None or value != value
+
+
+def _lock(folder: Path) -> FileLock:
+    """The lock of a folder, which is created if missing. Raises OSError for a link."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if folder.is_symlink():
+        raise OSError(f"{folder} is a link, but must be a folder: nothing is written to where it points")
+    if not is_file(folder / "lock"):
+        remove(folder / "lock")
+    return FileLock(folder / "lock")
+
+
+def ours(folder: Path) -> list[Path]:
+    """The files of a folder that this package writes."""
+    return [path for path in folder.iterdir() if OURS.fullmatch(path.name)]
+
+
+def _saved(folder: Path) -> list[Path]:
+    """Checkpoints and clients' states, also those that a kill has left behind."""
+    return [path for path in ours(folder) if path.name.startswith(("checkpoint-", "client-"))]
+
+
+def _clear(folder: Path) -> None:
+    """Delete the saved state of a finished run; state.json goes last, as it says that there may be more."""
+    for path in [*_saved(folder), folder / STATE]:
+        remove(path)
+
+
+def _files(summary: dict[str, Any]) -> dict[str, str]:
+    """Taken out of a summary: SHA-256 of the files of a run, none where an older version wrote it."""
+    return summary.pop("files", {})
+
+
+def _set_aside(folder: Path) -> None:
+    """Let a damaged run no longer count as finished."""
+    with contextlib.suppress(OSError):  # in another user's store it stays as it is, and is read by nobody
+        aside = folder / f"{SUMMARY}.damaged"
+        remove(aside)
+        os.replace(folder / SUMMARY, aside)
+
+
+def _write_history(folder: Path, rows: list[Row]) -> str:
+    """Replace the history in a run's folder; returns its SHA-256."""
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    write(folder / HISTORY, content)
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,363 @@
+"""A real run, started, paused and resumed from the notebook, and watched while it goes on."""
+
+import asyncio
+import json
+import shlex
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as widgets
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from paperlib.data.batches import normalise
+from paperlib.data.datasets import Dataset
+from paperlib.display import plots
+from paperlib.experiment import Experiment
+from paperlib.federated.progress import Row
+from paperlib.federated.simulator import sampled_clients
+from paperlib.files import DamagedFile, read_tensors
+from paperlib.methods import FedAvg
+from paperlib.oneshot import OneShot, is_one_shot
+from paperlib.runs.background import BackgroundRun, started, worked_on
+from paperlib.runs.prepare import dataset_of, history_rows, prepare, prepare_one_shot
+from paperlib.runs.profile import described
+from paperlib.runs.records import read_state
+from paperlib.runs.shelf import at
+from paperlib.runs.store import Store, evaluated
+from paperlib.teaching.widgets.explorer import Explorer, View
+
+SMALL = Experiment(
+    dataset="digits", model="mlp", width=0.25, partition="dirichlet", alpha=0.1, clients=20, sampled=5, rounds=200,
+    lr=0.05, batch_size=20,
+)  # fmt: skip
+EVERY = 1.0  # seconds between two looks at the store
+PROBES = 100  # samples of a client on which the global model is tried
+
+
+def live_run(experiment: Experiment | None = None, store: Path | str | None = None) -> Explorer:
+    """Start, pause, resume and stop a real run, and watch it.
+
+    experiment: what to run (default: a small one on digits); it can be changed in the text field. store: folder of the
+    runs (default: see `paperlib.paths.runs`). The run goes on in a process of its own, into the store. To pause is to
+    end that process, which also happens when the kernel ends; to resume is to start it again, with the same bits as an
+    undisturbed run. Whoever opens the same experiment again sees how far it is. Nothing is ever discarded.
+    """
+    return LiveRun(experiment or SMALL, at(store))
+
+
+@dataclass(frozen=True)
+class Round:
+    """What is seen of one round: who took part, their labels [clients, C], the global model's accuracy on each."""
+
+    number: int
+    clients: list[int]
+    labels: Tensor
+    accuracies: list[float] | None
+
+
+class Scene:
+    """What stays fixed in a run, to look at its rounds with: the data, the clients' samples, the network."""
+
+    def __init__(self, experiment: Experiment):
+        self.experiment = e = experiment
+        self.data: Dataset = dataset_of(e)
+        self.method: FedAvg | OneShot
+        if is_one_shot(e):
+            self.method, *_ = prepare_one_shot(e, self.data)
+        else:
+            self.method, _ = prepare(e, self.data)
+
+    def round(self, number: int, store: Store) -> Round:
+        """The newest round of which the store has the model, or if it has none, round ``number``.
+
+        The model is tried on samples that each client has: `PROBES` of them, evenly spaced.
+        """
+        found, accuracies = saved_model(self.experiment, store), None
+        if found is not None:
+            number, theta, buffers, server = found
+            theta = theta if server is None else self.method.finish(theta, server)
+        clients = self.clients(number)
+        context = self.method.context
+        if found is not None:
+            accuracies = [self.accuracy(theta, buffers, context.indices[client]) for client in clients]
+        return Round(number, clients, context.counts[clients], accuracies)
+
+    def clients(self, number: int) -> list[int]:
+        """Who takes part in a round; in a one-shot run, all."""
+        e = self.experiment
+        return list(range(e.clients)) if is_one_shot(e) else sampled_clients(e, number)
+
+    def accuracy(self, theta: Tensor, buffers: Tensor, indices: Tensor) -> float:
+        """In percent, of a model on some of a client's samples."""
+        chosen = indices[torch.linspace(0, len(indices) - 1, min(PROBES, len(indices))).long()]
+        x, y = normalise(self.data.train_images[chosen], self.data), self.data.train_labels[chosen]
+        with torch.inference_mode():
+            logits = self.method.net(theta, x, buffers=buffers)
+        return 100 * float((logits.argmax(1) == y).double().mean())
+
+
+def look(experiment: Experiment, store: Store, scene: Scene | None = None) -> tuple[Scene, Round]:
+    """The scene of an experiment, unless this is it already, and the newest round in it; before the first, that one.
+
+    Raises ValueError for data that are not at hand.
+    """
+    if scene is None or scene.experiment != experiment:
+        scene = Scene(experiment)
+    return scene, scene.round(1, store)
+
+
+def saved_model(experiment: Experiment, store: Store) -> tuple[int, Tensor, Tensor, dict[str, Tensor] | None] | None:
+    """Round, theta [P], buffers [Q] and server state of the newest saved model; the state is None in a finished run.
+
+    None where there is no model, or where it is replaced at this very moment.
+    """
+    run = store.finished(experiment)
+    if run is not None and run.folder is not None:
+        return len(store.rows(experiment)), run.parameters, run.buffers, None
+    folder = store.folder(experiment)
+    try:
+        state = read_state(folder)
+        tensors = read_tensors(folder / f"checkpoint-{state['round']}.safetensors", state["sha256"], "cpu")
+    except DamagedFile:
+        return None
+    server = {name.removeprefix("server/"): value for name, value in tensors.items() if name.startswith("server/")}
+    return state["round"], tensors["theta"], tensors["buffers"], server
+
+
+def words_of(experiment: Experiment) -> str:
+    """The text that `paperlib.runs.profile.described` reads, as it is typed after ``paperlib profile``."""
+    words = (
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in experiment.changed().items()
+    )
+    return " ".join(map(shlex.quote, words))
+
+
+class LiveRun(Explorer):
+    """See `live_run`.
+
+    A run is in one of the states "new", "running", "elsewhere" (another process works on it), "paused", "finished". It
+    is looked at again every second while it runs; what costs time is worked out beside the kernel's own work.
+    """
+
+    def __init__(self, experiment: Experiment, store: Store):
+        self.experiment, self.store = experiment, store
+        self.child: BackgroundRun | None = started(experiment, store)  # where the cell of a notebook is run once more
+        self.mistake = ""
+        self.held = False  # paused, and neither stopped nor resumed since
+        self.scene: Scene | None = None
+        self.round: Round | None = None
+        self._look: asyncio.Task[None] | None = None
+        self.text = widgets.Text(
+            value=words_of(experiment), description="Experiment", continuous_update=False,
+            layout={"width": "64em"}, style={"description_width": "6em"},
+        )  # fmt: skip
+        self.bar = widgets.IntProgress(
+            min=0,
+            max=history_rows(experiment),
+            description="Rounds",
+            layout={"width": "30em"},
+            style={"bar_color": "#0173b2"},
+        )
+        self.buttons = {
+            name: widgets.Button(description=name, icon=icon, tooltip=said, layout={"width": "7em"})
+            for name, icon, said in (
+                ("Start", "play", "Start the run in a process of its own"),
+                ("Pause", "pause", "End the process; the store keeps all rounds that are done"),
+                ("Resume", "play", "Go on where the run ended, with the same bits"),
+                ("Stop", "stop", "End the process and choose another experiment; nothing is discarded"),
+            )
+        }
+        for name, act in (("Start", self.go), ("Pause", self.pause), ("Resume", self.go), ("Stop", self.stop)):
+            self.buttons[name].on_click(lambda _, act=act: act())
+        try:
+            self.scene, self.round = look(experiment, store)
+        except ValueError as mistake:  # a data set that is not at hand
+            self.mistake = str(mistake)
+        super().__init__([[self.text], [*self.buttons.values(), widgets.Box([self.bar])]], self.show)
+        self._watch()
+
+    # -- what the buttons do
+
+    def go(self) -> None:
+        """Start or resume."""
+        with suppress(ValueError):  # which refresh tells
+            self._choose()
+            if self.state in ("new", "paused"):
+                self.mistake, self.held = "", False
+                self.child = BackgroundRun(self.experiment, self.store)
+                self._watch()
+        self.refresh()
+
+    def pause(self) -> None:
+        """End the process, to be resumed."""
+        self._end()
+        self.held = True
+        self.refresh()
+
+    def stop(self) -> None:
+        """End the process; another experiment may be typed in."""
+        self._end()
+        self.held = False
+        self.refresh()
+
+    def _end(self) -> None:
+        if self.child is not None:
+            self.child.stop()
+            self.child = None
+
+    # -- what is seen
+
+    @property
+    def state(self) -> str:
+        if self.child is not None and self.child.alive:
+            return "running"
+        if self.store.finished(self.experiment) is not None:
+            return "finished"
+        if worked_on(self.experiment, self.store):
+            return "elsewhere"
+        return "paused" if self.store.rounds_done(self.experiment) else "new"
+
+    def show(self) -> View:
+        """The run as it stands in the store; buttons and words follow from it."""
+        self._choose()
+        if self.child is not None and not self.child.alive:
+            self.mistake, self.child = self.child.error, None
+        e, state, rows = self.experiment, self.state, self.store.rows(self.experiment)
+        self.bar.max, self.bar.value = history_rows(e), len(rows)
+        self.bar.description = "Epochs" if is_one_shot(e) else "Rounds"
+        on = {
+            "Start": state == "new",
+            "Pause": state == "running",
+            "Resume": state == "paused",
+            "Stop": state == "running" or (state == "paused" and self.held),
+        }
+        for name, button in self.buttons.items():
+            button.disabled = not on[name]
+        self.text.disabled = on["Stop"]
+        return View(self._told(state, rows), self._drawn(rows))
+
+    def _told(self, state: str, rows: list[Row]) -> str:
+        e = self.experiment
+        unit, first = "rounds", "round 1 is under way"
+        if is_one_shot(e):
+            unit, first = "epochs on the server", "the clients train"
+        if state == "running" and not rows and not worked_on(e, self.store):
+            first = "its process starts, which takes some seconds"
+        far = f"{len(rows)} of {history_rows(e)} {unit}"
+        told = {
+            "new": f"not started, {history_rows(e)} {unit} to go",
+            "running": f"running, {far} done" if rows else f"running, {first}",
+            "elsewhere": f"another process works on it, {far} done",
+            "paused": f"{'paused' if self.held else 'interrupted'} after {far}; Resume goes on from there",
+            "finished": f"finished after {far}",
+        }[state]
+        history = evaluated(rows)
+        scored = history.test_accuracy.dropna()
+        accuracy = f" Test accuracy {scored.iloc[-1]:.2f} %, at best {scored.max():.2f} %." if len(scored) else ""
+        run = self.store.finished(e) if state == "finished" else None
+        if run is not None and run.summary["failed"]:
+            accuracy += f" It failed: NaN or infinity in round {run.summary['failed_at']}."
+        if self.mistake:
+            accuracy += f" It ended with a mistake: {self.mistake.rstrip('.')}."
+        return f"{e}: {told}.{accuracy}"
+
+    def _drawn(self, rows: list[Row]) -> Figure:
+        """Accuracy, loss, the global model on each client of the round, their labels."""
+        history = evaluated(rows)
+        with plots.style():
+            figure = Figure(figsize=(10.8, 2.5))  # its layout is fixed: to work one out takes as long as to draw
+            accuracy, loss, each, labels = figure.subplots(1, 4)
+            figure.subplots_adjust(left=0.035, right=0.995, bottom=0.18, top=0.9, wspace=0.2)
+            for ax, column, said in (
+                (accuracy, "test_accuracy", "test accuracy (%)"), (loss, "test_loss", "test loss (nats)")
+            ):  # fmt: skip
+                ax.plot(history["round"], history[column], ".-", color=plots.COLOURS[0], linewidth=1.2, markersize=3)
+                ax.set(xlabel="epoch on the server" if is_one_shot(self.experiment) else "round", title=said)
+                ax.set_xlim(0, history_rows(self.experiment) + 0.5)
+            accuracy.set_ylim(0, 100)
+            self._draw_clients(each, labels)
+        return figure
+
+    def _draw_clients(self, each: Any, labels: Any) -> None:
+        seen = self.round
+        each.set(title="model on each client's data (%)", xlabel="client", ylim=(0, 100))
+        labels.set(title="their labels (samples)", xlabel="class")
+        for ax in (each, labels):
+            ax.grid(axis="x", visible=False)
+        if seen is None:
+            return
+        places = np.arange(len(seen.clients))
+        if seen.accuracies is not None:
+            colours = plots.COLOURS[: len(places)] if len(places) <= len(plots.COLOURS) else plots.COLOURS[:1]
+            each.bar(places, seen.accuracies, color=colours)
+        step = -(-len(places) // 10)
+        each.set_xticks(places[::step], [str(client) for client in seen.clients[::step]])
+        each.set_xlim(-0.6, len(places) - 0.4)
+        each.set_xlabel("client" if is_one_shot(self.experiment) else f"client of round {seen.number}")
+        counts = seen.labels.cpu().numpy()
+        shown, bottom = counts if len(counts) <= len(plots.COLOURS) else counts.sum(0, keepdims=True), 0
+        for number, of_client in enumerate(shown):
+            labels.bar(
+                np.arange(counts.shape[1]), of_client, 0.85, bottom=bottom, color=plots.COLOURS[number],
+                edgecolor="white", linewidth=0.5,
+            )  # fmt: skip
+            bottom = bottom + of_client
+        labels.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+    # -- looking at the store
+
+    def _choose(self) -> None:
+        """Take the experiment from the text field. Raises ValueError for what is none."""
+        if self.text.disabled or self.text.value == words_of(self.experiment):
+            return
+        try:
+            words = shlex.split(self.text.value)
+        except ValueError as error:
+            raise ValueError(f"{self.text.value!r} cannot be taken apart into words: {error}") from None
+        chosen = described(words)
+        if chosen != self.experiment:
+            self.experiment, self.scene, self.round, self.mistake = chosen, None, None, ""
+            self.child = started(chosen, self.store)
+            self._watch()
+
+    def _watch(self) -> None:
+        """Look again, and again as long as a process works on the run; without a kernel nobody waits for that."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if self._look is None or self._look.done():
+            self._look = loop.create_task(self._looking())
+
+    def _progress(self, experiment: Experiment) -> tuple[int, bool]:
+        """What must be told when it changes: the rounds that are done, and whether the process has begun with them."""
+        rounds = self.store.rounds_done(experiment)
+        return rounds, rounds > 0 or worked_on(experiment, self.store)
+
+    async def _looking(self) -> None:
+        going = True
+        while going:
+            e, seen = self.experiment, self._progress(self.experiment)
+            try:
+                scene, round = await asyncio.to_thread(look, e, self.store, self.scene)
+            except ValueError as mistake:  # a data set that is not at hand
+                if e == self.experiment:
+                    self.mistake = str(mistake)
+            else:
+                if e == self.experiment:
+                    self.scene, self.round = scene, round
+            if e != self.experiment:
+                continue
+            going = self.state in ("running", "elsewhere")  # asked first: what ends in between is looked at once more
+            self.refresh()
+            while going and e == self.experiment and self._progress(e) == seen:
+                await asyncio.sleep(EVERY)
+                if self.state not in ("running", "elsewhere"):
+                    break

@@ -1,0 +1,280 @@
+"""All finished runs as a table that can be filtered, the curves of the chosen ones, and where each is from."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import ipywidgets as widgets
+import pandas as pd
+from matplotlib.figure import Figure
+
+from paperlib.display import plots
+from paperlib.markup import Markup, listed, table
+from paperlib.papers import TITLES, index, shipped_runs
+from paperlib.paths import ROOT
+from paperlib.reports.run_table import WIDTHS, listing
+from paperlib.runs.listing import finished_runs
+from paperlib.runs.records import read_history
+from paperlib.runs.shelf import at
+from paperlib.runs.store import evaluated
+from paperlib.teaching.widgets.explorer import Explorer, View
+
+ANY = "all"
+LISTED = 300  # rows of the list; a browser is slow with many more
+DRAWN = 10  # curves, as many as there are colours
+BAD = 20  # of the runs that cannot be shown, as many are named
+FIRST = 3  # runs that are chosen at the beginning
+STYLE = """<style>.runs select { font-family: monospace; font-size: 12px }
+.runs-head { font: 12px monospace; white-space: pre; margin: 0; padding-left: 11px } </style>"""
+
+
+def result_browser(store: Path | str | None = None, find: str = "") -> Explorer:
+    """All finished runs, of this machine and shipped: a table to filter, and curves and provenance of chosen ones.
+
+    store: folder of this machine's runs (default: see `paperlib.paths.runs`). find: words to begin with, such as
+    "T5 cifar10 seed=0"; a run is listed if each of them stands somewhere in its row.
+    """
+    return ResultBrowser(at(store).path, find)
+
+
+class ResultBrowser(Explorer):
+    """See `result_browser`."""
+
+    def __init__(self, store: Path, find: str):
+        self.store = store
+        self._read()
+        self.words = widgets.Text(
+            value=find, description="Find", placeholder="words, such as T5 cifar10 gc_fed seed=0",
+            continuous_update=True, layout={"width": "36em"},
+        )  # fmt: skip
+        self.scale = self._choice("Scale", sorted(set(self.runs.scale) - {""}))
+        there = {paper for papers in self.runs.paper for paper in papers}
+        self.paper = self._choice("Paper", [(TITLES[paper], paper) for paper in TITLES if paper in there])
+        self.method = self._choice("Method", sorted(set(self.runs.method)))
+        self.dataset = self._choice("Data set", sorted(set(self.runs["data set"])))
+        self.setting = self._choice("Setting", sorted(set(self.runs.setting)), width="26em")
+        head = "  ".join(_cell(name, width) for name, width in WIDTHS.items())
+        self.head = widgets.HTML(f'{STYLE}<p class="runs-head" aria-hidden="true">{head}</p>')
+        self.list = widgets.SelectMultiple(
+            description="Runs", rows=12, layout={"width": "1080px"}, style={"description_width": "0px"}
+        )
+        self.list.add_class("runs")
+        self.count = widgets.HTML()
+        self.search = widgets.Button(description="", layout={"width": "auto"})
+        self.search.on_click(self._search)
+        self._searching: asyncio.Task[None] | None = None
+        self._filter: tuple[Any, ...] | None = None
+        self._histories: dict[str, pd.DataFrame] = {}
+        self._shown: tuple[tuple[str, ...], View] | None = None
+        super().__init__(
+            [
+                [self.words, self.scale, self.paper], [self.method, self.dataset, self.setting],
+                [widgets.VBox([self.head, self.list])], [self.count, self.search],
+            ],
+            self.show,
+        )  # fmt: skip
+        self.list.observe(self._changed, "value")
+
+    def _read(self) -> None:
+        """Read the store: what can be listed, and why some of it cannot."""
+        own = finished_runs(self.store)
+        self.runs, self.bad = listing(self.store, own), own.bad
+
+    @staticmethod
+    def _choice(name: str, options: Sequence[Any], width: str = "14em") -> widgets.Dropdown:
+        every = [(ANY, ANY), *((o if isinstance(o, tuple) else (o, o)) for o in options)]
+        return widgets.Dropdown(
+            options=every, value=ANY, description=name, layout={"width": width}, style={"description_width": "5em"}
+        )
+
+    def show(self) -> View:
+        """List the runs that fit, and draw those that are chosen."""
+        chosen = (self.words.value, self.scale.value, self.paper.value, self.method.value, self.dataset.value,
+                  self.setting.value)  # fmt: skip
+        if chosen != self._filter:
+            before, self._filter = self._filter, chosen
+            self._list(self.fitting(), first=before is None)
+        digests = tuple(self.list.value)
+        if self._shown is None or self._shown[0] != digests:
+            self._shown = digests, self._view(self.runs.loc[list(digests)])
+        return self._shown[1]
+
+    def _view(self, runs: pd.DataFrame) -> View:
+        if runs.empty:
+            return View("Choose one run or several in the list to see their curves and where they are from.")
+        histories = {digest: self.history(digest) for digest in runs.index[:DRAWN]}
+        names = dict(zip(runs.index, _names(runs), strict=True))
+        return View(_said(runs, names), _drawn(histories, names), _provenance(runs, names))
+
+    def fitting(self) -> pd.DataFrame:
+        """The runs that the controls let through."""
+        runs = self.runs
+        fits = pd.Series(True, runs.index)
+        for column, control in (
+            ("scale", self.scale), ("method", self.method), ("data set", self.dataset), ("setting", self.setting)
+        ):  # fmt: skip
+            if control.value != ANY:
+                fits &= runs[column] == control.value
+        if self.paper.value != ANY:
+            fits &= runs.paper.map(lambda papers: self.paper.value in papers)
+        for word in self.words.value.lower().split():
+            fits &= runs.text.map(partial(_has, word))
+        return runs[fits]
+
+    def history(self, digest: str) -> pd.DataFrame:
+        """One row per evaluated round of a run."""
+        if digest not in self._histories:
+            file, folder = self.runs.at[digest, "file"], self.runs.at[digest, "folder"]
+            found = evaluated(read_history(Path(str(folder)))) if folder else shipped_runs.history(digest, str(file))
+            self._histories[digest] = found
+        return self._histories[digest]
+
+    def _list(self, fitting: pd.DataFrame, first: bool) -> None:
+        listed = fitting[:LISTED]
+        kept = [digest for digest in self.list.value if digest in listed.index]
+        self.list.options = [(_line(run), digest) for digest, run in listed.iterrows()]
+        self.list.value = list(listed.index[:FIRST]) if first else kept
+        more = f", of which the first {LISTED} are listed" if len(fitting) > LISTED else ""
+        counted = f"{len(fitting):,} of {len(self.runs):,} runs fit{more}."
+        self.count.value = Markup('<p aria-live="polite">{}</p>{}').format(counted, _refused(self.bad))
+        unknown = len(self._unknown())
+        self.search.description = f"Find the tables of {unknown} runs made here (half a minute)"
+        self.search.layout.display = "" if unknown else "none"
+
+    def _unknown(self) -> list[str]:
+        """Runs of this machine of which nobody has found out yet where they stand."""
+        known = {**index.shipped(), **index.known(self.store)}
+        return [digest for digest in self.runs.index[self.runs.file == ""] if digest not in known]
+
+    def _search(self, _: object) -> None:
+        self.search.disabled, self.search.description = True, "Finding the tables ..."
+        wanted = self._unknown()
+
+        async def found() -> None:
+            await asyncio.to_thread(index.remember, self.store, wanted)
+            self._read()
+            self._filter, self._shown = (), None
+            self.search.disabled = False
+            self.refresh()
+
+        self._searching = asyncio.ensure_future(found())
+
+
+def _refused(bad: Mapping[str, str]) -> Markup:
+    """The runs that cannot be shown, a line for each; nothing where there are none."""
+    if not bad:
+        return Markup()
+    lines = list(bad.values())[:BAD] + [f"and {len(bad) - BAD} more"] * (len(bad) > BAD)
+    return Markup("<details><summary>{} runs of this machine cannot be shown.</summary>{}</details>").format(
+        len(bad), listed(lines)
+    )
+
+
+def _has(word: str, text: str) -> bool:
+    return word in text
+
+
+def _cell(text: str, width: int) -> str:
+    return (text if len(text) <= width else text[: width - 1] + "…").ljust(width)
+
+
+def _line(run: "pd.Series[Any]") -> str:
+    """A run as a line of the list; spaces that stay where they are."""
+    cells = []
+    for column, width in WIDTHS.items():
+        value = run[column]
+        if column in ("last 10", "best", "final"):
+            value = "failed" if run.failed and column != "best" else _percent(value)
+        cells.append(_cell(str(value), width))
+    return "  ".join(cells).replace(" ", "\u00a0")
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None or pd.isna(value) else f"{value:.2f}"
+
+
+def _names(runs: pd.DataFrame) -> list[str]:
+    """What tells chosen runs apart: method, and the columns in which they differ; numbered where nothing does."""
+    differing = [c for c in ("data set", "setting", "rounds", "options", "seed") if runs[c].nunique() > 1]
+    names = []
+    for _, run in runs.iterrows():
+        parts = [f"seed {run.seed}" if column == "seed" else str(run[column]) for column in differing]
+        names.append(", ".join([run.method, *filter(None, parts)]))
+    several = Counter(names)
+    return [f"{n} ({digest[:6]})" if several[n] > 1 else n for n, digest in zip(names, runs.index, strict=True)]
+
+
+def _said(runs: pd.DataFrame, names: Mapping[str, str]) -> str:
+    told = [
+        f"{names[str(digest)]}: {'failed' if run.failed else _percent(run['last 10']) + ' %'}"
+        for digest, run in runs.iterrows()
+    ]
+    more = f" The first {DRAWN} are drawn." if len(runs) > DRAWN else ""
+    return f"Test accuracy over the last ten evaluations. {'; '.join(told)}.{more}"
+
+
+def _drawn(histories: Mapping[str, pd.DataFrame], names: Mapping[str, str]) -> Figure:
+    """Accuracy and loss over rounds, the runs side by side."""
+    look = plots.looks([names[digest] for digest in histories])
+    with plots.style():
+        figure, axes = plots.panels(2, 2, size=(5.2, 3.0 + 0.16 * len(histories)))
+        for digest, history in histories.items():
+            colour, line = look[names[digest]]
+            label = names[digest].replace("$", r"\$")  # a sign, not the beginning of a formula
+            for ax, column in zip(axes, ("test_accuracy", "test_loss"), strict=True):
+                ax.plot(history["round"], history[column], line, color=colour, linewidth=1.4, label=label)
+        for ax, said in zip(axes, ("test accuracy (%)", "test loss (nats)"), strict=True):
+            ax.set_xlabel("round")
+            ax.set_ylabel(said)
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower left", ncols=1 if max(map(len, labels)) > 60 else 2)
+    return figure
+
+
+def _provenance(runs: pd.DataFrame, names: Mapping[str, str]) -> Markup:
+    """Where each run is from, with links to the notebooks that show it."""
+    rows = [
+        {
+            "run": names[str(digest)],
+            "notebook that made this": _links(run),
+            "scale": run.scale,
+            "digest": digest,
+            "code": run.version,
+            "finished": run.finished,
+            "device": run.device,
+            "seconds": f"{run.seconds:,.0f}",
+            "from": f"{run['from']}: {run.folder or f'data/reference/{run.file}'}",
+        }
+        for digest, run in runs.iterrows()
+    ]
+    return Markup('<div style="overflow-x: auto">{}</div>').format(table(rows))
+
+
+def _links(run: "pd.Series[Any]") -> Markup:
+    if run.file.startswith("comparison"):
+        return _link(ROOT / "docs" / "comparison.md", "paperlib compare")
+    by_notebook: dict[Path, list[str]] = {}
+    for place in run.places:
+        by_notebook.setdefault(place.notebook, []).append(place.name)
+    links = [
+        Markup("{} ({})").format(_link(path, f"{path.parent.name}/{path.stem}"), ", ".join(names))
+        for path, names in by_notebook.items()
+    ]
+    return Markup("<br>").join(links) or Markup("none")
+
+
+def _link(path: Path, text: str) -> Markup:
+    """A link from the notebook that shows the explorer: a browser follows it relative to that notebook's address."""
+    address = quote(Path(os.path.relpath(path, _notebook_folder())).as_posix())
+    return Markup('<a href="{}" target="_blank" rel="noopener">{}</a>').format(address, text)
+
+
+def _notebook_folder() -> Path:
+    """Of the notebook that is open: Jupyter tells its kernel; elsewhere the working directory."""
+    session = os.environ.get("JPY_SESSION_NAME", "")
+    return Path(session).parent if session and Path(session).is_absolute() else Path.cwd()

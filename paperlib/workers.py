@@ -1,0 +1,61 @@
+"""Single-threaded workers: clients train in parallel, each on one intra-op thread.
+
+No operation is divided among threads, so the bits of a run do not depend on the number of cores.
+"""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import torch
+
+
+class Workers(ThreadPoolExecutor):
+    """``workers`` single-threaded threads."""
+
+    def __init__(self, workers: int):
+        super().__init__(workers, thread_name_prefix="client", initializer=_prepare_thread)
+        self.workers = workers
+
+
+@contextmanager
+def worker_pool(workers: int) -> Iterator[Workers]:
+    """A pool of ``workers`` single-threaded threads; meanwhile the calling thread is single-threaded, too."""
+    threads, flushed = torch.get_num_threads(), _flushes_denormals()
+    _prepare_thread()
+    pool = Workers(workers)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)
+        torch.set_flush_denormal(flushed)
+
+
+@contextmanager
+def arithmetic(precision: str) -> Iterator[None]:
+    """Float32 arithmetic of a GPU: factors of a product are rounded only for ``precision`` "tf32".
+
+    Its libraries use deterministic algorithms and do not benchmark. Nothing changes on a CPU.
+    """
+    # cuBLAS reads this at the first matrix product; without it the order of a sum may vary.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, matmul.allow_tf32, cudnn.deterministic, cudnn.benchmark
+    rounded = precision == "tf32"
+    cudnn.allow_tf32, matmul.allow_tf32, cudnn.deterministic, cudnn.benchmark = rounded, rounded, True, False
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32, matmul.allow_tf32, cudnn.deterministic, cudnn.benchmark = before
+
+
+def _prepare_thread() -> None:
+    torch.set_num_threads(1)
+    # The momentum of dead weights decays into denormal numbers, which make a CPU step up to ten times slower.
+    torch.set_flush_denormal(True)
+
+
+def _flushes_denormals() -> bool:
+    return float(torch.tensor(1e-40) * 0.5) == 0.0
