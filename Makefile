@@ -1,24 +1,45 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
-.PHONY: help setup reproduce test test-faults test-browser lint bench lab
+.PHONY: help setup reproduce test test-avx2 test-gpu test-faults test-browser test-site flower lint bench site address lab
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## */\1\t/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z0-9-]*\):.*## */\1\t/p' Makefile | expand -t 14
 
 setup: .venv/.installed  ## install the pinned packages into .venv
 
 reproduce: setup  ## run GC-Fed's tables and figures at smoke scale, write figures/index.html
 	.venv/bin/paperlib reproduce gc_fed --scale smoke --recompute
 
-test: lint test-browser test-faults  ## lint, then every test, then every notebook against its stored outputs
+test: lint test-avx2 test-gpu test-browser test-faults  ## lint, then every test, then every notebook against its stored outputs
 	.venv/bin/python -m pytest -q -n auto tests
 	PAPERLIB_RUNS="$$(mktemp -d)" PAPERLIB_FIGURES="$$(mktemp -d)" \
 	    .venv/bin/python -m pytest -q --nbval -n auto --dist loadfile notebooks  # from the shipped runs alone
+
+# Where a processor has more, oneDNN, torch and MKL keep to the instructions that a laptop or an AMD EPYC has.
+test-avx2: setup  ## what touches every network, as on a processor without AVX-512
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
+	    .venv/bin/python -m pytest -q -n auto tests/networks tests/federated/test_measures.py tests/oneshot/test_methods.py
+
+# Where there is no GPU, a pretend one that keeps to a GPU's rules; it must be loaded before torch, in its own process.
+test-gpu: setup  ## every method and engine on a GPU, or on a pretend one
+	.venv/bin/python -m pytest -q -n auto -p tests.gpu.pretend tests/gpu
 
 test-faults: setup  ## kill runs, fill a disk, damage files, take nodes from a cluster
 	.venv/bin/python -m pytest -q -m faults -n auto tests/faults
 
 test-browser: setup  ## use every explorer in a real browser; installs Chromium where it is missing
-	.venv/bin/python -m pytest -q -m browser tests/browser
+	.venv/bin/python -m pytest -q -m browser tests/browser/test_explorers.py tests/browser/test_results_page.py
+
+# Minutes in a browser, and npm for the formulas: not part of `make test`.
+test-site: setup  ## build the site and look at every page; send hostile texts through every page and widget
+	.venv/bin/python -m pytest -q -m browser tests/browser/test_site.py tests/browser/test_hostile_texts.py
+
+# flwr pins other versions of some packages: they come first in its environment, and all others are the project's.
+flower: setup  ## an environment with flwr, and a run over two SuperNodes on the loopback
+	"$(PYTHON)" -m venv .venv-flower
+	.venv-flower/bin/pip install -q "flwr==1.42.0"
+	.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	    > "$$(.venv-flower/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz_paperlib.pth"
+	PYTHONPATH="$(CURDIR)" .venv-flower/bin/python -m pytest -q tests/flower
 
 lint: setup  ## ruff and mypy
 	.venv/bin/ruff check
@@ -27,6 +48,12 @@ lint: setup  ## ruff and mypy
 bench: setup  ## measure speed and memory, write benchmarks/RESULTS.md
 	.venv/bin/python benchmarks/targets.py --write
 
+site: setup  ## build the site of all notebooks, docs, reference and results into _site/html; nothing is executed
+	.venv/bin/python docs/site.py
+
+address:  ## write the repository's address from pyproject.toml into README.md and CITATION.cff
+	"$(PYTHON)" docs/repository.py
+
 lab: setup  ## open the start page of the notebooks
 	.venv/bin/jupyter lab --ServerApp.root_dir="$(CURDIR)" notebooks/start.ipynb
 
@@ -34,5 +61,5 @@ lab: setup  ## open the start page of the notebooks
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo 'paperlib needs Python 3.11 or newer, found "$(PYTHON)"; name another: make setup PYTHON=python3.12' >&2; exit 1; }
 	"$(PYTHON)" -m venv .venv
-	.venv/bin/pip install -q -c constraints.txt -e ".[notebooks,cluster,dev]"
+	.venv/bin/pip install -q -c constraints.txt -e ".[notebooks,cluster,site,dev]"
 	touch $@

@@ -1,6 +1,7 @@
-"""What the tests share. No test writes into the checkout: runs and figures go to temporary folders."""
+"""What the tests share. No test writes into the checkout or the home folder: it is given temporary ones."""
 
 import multiprocessing.context
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -11,10 +12,10 @@ import torch
 from torch import nn
 
 from paperlib import Experiment, run
-from paperlib import store as store_module
 from paperlib._torchvision import torchvision
-from paperlib.federated.workers import worker_pool
-from paperlib.store import Store
+from paperlib.runs import store as store_module
+from paperlib.runs.store import Store
+from paperlib.workers import worker_pool
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,10 +24,19 @@ def single_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def denormals_after_a_test_are_as_before() -> Iterator[None]:
+    """A worker pool that a test leaves open would go on flushing them, in whatever is tested next."""
+    smallest = 5e-324
+    before = smallest * 1.0
+    yield
+    assert smallest * 1.0 == before, "the test leaves the processor flushing denormal numbers"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def folders_outside_the_checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("runs", "figures"):
+        for name in ("runs", "figures", "copies"):
             patch.setenv(f"PAPERLIB_{name.upper()}", str(tmp_path_factory.mktemp(name)))
         yield
 
@@ -41,12 +51,21 @@ def every_round_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
 def forkserver() -> multiprocessing.context.ForkServerContext:
     """Starts processes that have the package imported already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["paperlib", "pytest", "sklearn.datasets"])
+    context.set_forkserver_preload(["paperlib.runs.many", "pandas", "pytest", "sklearn.datasets"])
     return context
+
+
+def pytest_report_header() -> str:
+    """The instructions that the figures of this session come from: rounding, and what goes wrong, depend on them."""
+    most = os.environ.get("ONEDNN_MAX_CPU_ISA")
+    of_onednn = f"at most {most}" if most else "all that the processor has"
+    return f"instructions: {torch.backends.cpu.get_cpu_capability()} in torch, {of_onednn} in oneDNN"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What tests have counted (with ``record_property``), in whichever processes they ran: kills, bad inputs."""
+    if terminalreporter.verbosity < 0:  # which leaves the header out
+        terminalreporter.write_line(pytest_report_header())
     counted: Counter[str] = Counter()
     for report in terminalreporter.stats.get("passed", []):
         for name, count in report.user_properties:

@@ -4,13 +4,15 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 from paperlib import Experiment, run
-from paperlib import store as store_module
-from paperlib.store import Store
+from paperlib.runs import remote
+from paperlib.runs import store as store_module
+from paperlib.runs.runner import run_together
+from paperlib.runs.store import Store
 
 
 def play_and_kill(
@@ -22,9 +24,15 @@ def play_and_kill(
     last: int,
     pause: float,
     how: signal.Signals = signal.SIGKILL,
+    beside: Sequence[Experiment] = (),
+    copies: Path | None = None,
 ) -> None:
-    """Go on with a run in a process that is killed a moment after it has ``goal`` rounds, or at the round ``last``."""
-    process = forkserver.Process(target=_play_until, args=(last, e, shelf.path))
+    """Go on with a run in a process that is killed a moment after it has ``goal`` rounds, or at the round ``last``.
+
+    beside: runs that are played with it as one stack. copies: of the machine that it is played on, where the store lies
+    at an address.
+    """
+    process = forkserver.Process(target=_play_until, args=(last, e, beside, shelf.place, copies))
     process.start()
     while shelf.rounds_done(e) < goal and process.is_alive():
         time.sleep(0.001)
@@ -34,15 +42,21 @@ def play_and_kill(
     assert process.exitcode == -how  # it was running, and had not ended by itself
 
 
-def _play_until(last: int, e: Experiment, store: Path) -> None:
+def _play_until(last: int, e: Experiment, beside: Sequence[Experiment], store: Path | str, copies: Path | None) -> None:
     """Wait after a round to be killed: however late that happens, the run has not come to its end."""
 
     def wait(row):
         while row["round"] >= last:
             time.sleep(1)
 
-    store_module.ALLOWED = float("inf")  # every round is saved, however long that takes; in this process, which ends
-    run(e, store=store, workers=1, on_round=wait)
+    # Of this process, which ends: every round is saved, however long that takes, and claims of the dead count little.
+    store_module.ALLOWED, remote.BEAT, remote.PATIENCE = float("inf"), 0.02, 0.5
+    if copies is not None:
+        os.environ["PAPERLIB_COPIES"] = str(copies)
+    if beside:
+        run_together([e, *beside], store=store, on_round=wait)
+    else:
+        run(e, store=store, workers=1, on_round=wait)
 
 
 def wait_until(condition: Callable[[], object], process: subprocess.Popen | None = None, seconds: float = 180) -> None:

@@ -1,13 +1,19 @@
 """What a user types, and what they see."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from paperlib import gallery, papers
+from paperlib import Experiment, check, papers, run
 from paperlib.cli import app
+from paperlib.methods import build
+from paperlib.reports import gallery
+from paperlib.version import version
 
 
 @pytest.fixture
@@ -19,13 +25,58 @@ def cli(monkeypatch, tmp_path):
 
 
 def test_list_counts_runs_per_scale(cli):
-    answer = cli("list", "gc_fed")
+    answer = cli("list", "gc_fed", "--seeds", "1")
     assert answer.exit_code == 0
     row = next(line for line in answer.output.splitlines() if " T2 " in line)
-    assert "results" in row and " 12/12 " in row  # three seeds of four methods are shipped at scale small
-    assert " 0/12 " in row  # and none at paper
+    assert "results" in row and " 4/4 " in row  # a seed of four methods is shipped at scale smoke
+    assert " 0/4 " in row  # and none at paper
     everything = cli("list", "--seeds", "1").output
     assert all(f"{title} ({paper})" in everything for paper, title in papers.TITLES.items()) and " T18 " in everything
+
+
+def test_list_tells_runs_of_this_machine_from_shipped_ones(cli):
+    def smoke():
+        lines = cli("list", "gc_fed", "--seeds", "1").output.splitlines()
+        return next(line for line in lines if " T2 " in line).split("results")[1]
+
+    assert "4/4 (" not in smoke()
+    run(papers.experiments("gc_fed", "T2", seeds=1)[0])
+    assert "4/4 (1)" in smoke()
+
+
+def test_show_says_the_command_that_runs_the_rest(cli):
+    said = cli("show", "gc_fed", "T2", "--scale", "paper").output
+    assert "paperlib run gc_fed T2 --scale paper --seeds 3 runs the rest" in said and "recompute" not in said
+
+
+@pytest.mark.parametrize(
+    ("typed", "right"),
+    [("GC-Fed T5", "'gc_fed'"), ("FedACD T1", "'fedacd'"), ("gc_fed t5", "'T5'"), ("gc_fed 5", "'T5'")],
+)
+def test_names_as_papers_print_them_are_recognised(cli, typed, right):
+    assert f"did you mean {right}?" in cli("show", *typed.split()).output
+
+
+def test_a_method_under_another_name_is_recognised_and_a_wild_one_is_not():
+    with pytest.raises(ValueError, match=r"did you mean 'fedavg'\?$"):
+        check(Experiment(method="FedAvg"))
+    with pytest.raises(ValueError, match=r"the methods are [a-z_, ]+$"):
+        build("xyzzy")
+
+
+def test_a_field_under_another_name_is_answered_in_a_sentence():
+    with pytest.raises(
+        ValueError, match=r"no field 'batchsize'; the fields are dataset, .*; did you mean 'batch_size'\?$"
+    ):
+        Experiment(batchsize=10)
+    with pytest.raises(ValueError, match="no field 'learning_rate'; the fields are"):
+        Experiment().replace(learning_rate=0.1)
+
+
+def test_the_version_is_that_of_the_results(cli):
+    assert cli("--version").output.strip() == version()
+    words = [sys.executable, "-m", "paperlib", "--version"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == version()
 
 
 @pytest.mark.parametrize("width", [100, 120, 200])
@@ -101,3 +152,12 @@ def test_gallery_links_every_file_it_shows(tmp_path, monkeypatch):
     for name in ("T5.csv", "T5.tex", "F5.pdf", "F5.png"):
         assert f'"small/gc_fed/{name}"' in page and (tmp_path / "small/gc_fed" / name).exists()
     assert "66.47" in page and "scale small" in page
+
+
+@pytest.mark.parametrize("name", ["T5", "T2", "F5"])
+def test_a_terminal_that_knows_ascii_alone_shows_tables(tmp_path, name):
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PAPERLIB_FIGURES": str(tmp_path)}
+    command = [sys.executable, "-c", "from paperlib.cli import app; app()", "show", "gc_fed", name]
+    done = subprocess.run(command, capture_output=True, env=os.environ | plain)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii() and b"Traceback" not in done.stderr and name.encode() in done.stdout

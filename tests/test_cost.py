@@ -1,8 +1,16 @@
 """What runs cost, before they are run."""
 
+import json
+
 import pytest
 
-from paperlib import Experiment, cost
+from paperlib import Experiment
+from paperlib.data.datasets import available
+from paperlib.networks import build
+from paperlib.networks.operations import FILE, count_step, counted, step_operations
+from paperlib.oneshot.operations import server_operations
+from paperlib.papers.operations import describe_all
+from paperlib.runs import cost
 
 E = Experiment(dataset="mnist", model="cnn", width=0.25, clients=100, sampled=10, rounds=20, local_epochs=2)
 
@@ -25,7 +33,15 @@ def test_a_method_costs_the_operations_that_its_step_needs():
 def test_the_server_of_a_one_shot_method_costs_more_than_its_clients_upload():
     one = E.replace(sampled=100, rounds=1, local_epochs=1, pixels="unit", test_size=100, train_size=1000)
     dense = one.replace(method="dense", method_options={"distill_epochs": 3, "generator_steps": 5, "batch": 32})
-    assert cost.passes(dense) - cost.passes(one) == pytest.approx(3 * 5 * 32 * 102 + 2 * 100 / 3)
+    evaluations = 2 * 100 / 3 * step_operations("cnn", 0.25, (1, 28, 28), 10)  # three epochs on the server, not one
+    server = server_operations(dense, (1, 28, 28), 10)
+    assert cost.operations(dense) - cost.operations(one) == pytest.approx(server + evaluations)
+    assert server > 10 * evaluations
+
+
+def test_a_method_that_is_evaluated_with_the_features_of_all_clients_pays_for_them():
+    more = cost.passes(E.replace(method="ccvr")) - cost.factor("ccvr") * (cost.passes(E) - 20 * 10_000 / 3)
+    assert more == pytest.approx(20 * (10_000 + 60_000) / 3)
 
 
 def test_the_remaining_time_follows_from_how_long_the_rest_took(monkeypatch):
@@ -42,5 +58,20 @@ def test_the_remaining_time_follows_from_how_long_the_rest_took(monkeypatch):
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0.4, "0 s"), (89, "89 s"), (90, "1.5 min"), (6000, "1.7 h"), (1e6, "278 h")]
 )
-def test_durations_are_spoken_in_two_digits(seconds, words):
-    assert cost.spoken(seconds) == words
+def test_durations_have_two_digits(seconds, words):
+    assert cost.format_duration(seconds) == words
+
+
+def test_counted_operations_are_those_of_the_networks_and_complete():
+    """`paperlib.papers.operations.update` counts anew where a network or a setting has changed."""
+    written = json.loads(FILE.read_text(encoding="utf-8"))
+    for key in [key for key in written if " pass" not in key][::7]:
+        model, width, text, classes = key.split()
+        channels, height, side = map(int, text.split("x"))
+        shape = (channels, height, side)
+        assert count_step(build(model, shape, int(classes), float(width)), shape) == written[key]
+    if not all(available(name, image_size=32) for name in ("cifar10", "cifar100", "tinyimagenet")):
+        pytest.skip("other data sets would stand in for those that are not at hand")
+    before = set(counted())
+    describe_all()
+    assert set(counted()) == before and before >= set(written)

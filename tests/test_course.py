@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from paperlib import course
 from paperlib.paths import NOTEBOOKS
+from paperlib.teaching import exercises
 
 COURSE = sorted((NOTEBOOKS / "course").glob("*.ipynb"))
 SHORT = {
@@ -80,9 +80,9 @@ def cells(path):
 
 
 def checks_of(source):
-    """The calls of course.check in a cell: exercise -> expression."""
+    """The calls of exercises.check in a cell: exercise -> expression."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    found = [call for call in calls if ast.unparse(call.func) == "course.check"]
+    found = [call for call in calls if ast.unparse(call.func) == "exercises.check"]
     return {call.args[0].value: call for call in found}
 
 
@@ -106,36 +106,36 @@ def test_a_notebook_runs_and_its_checks_accept_its_solutions_and_refuse_wrong_an
                 verdict = eval(ast.unparse(call), names)
                 assert verdict.right is True, verdict
                 for wrong in WRONG[number]:
-                    verdict = course.check(number, eval(wrong, names))
+                    verdict = exercises.check(number, eval(wrong, names))
                     assert verdict.right is False, (wrong, verdict)
                 solved.append(number)
             waiting = {}
-    assert solved == sorted(number for number in course.CHECKS if number.startswith(path.stem[0]))
+    assert solved == sorted(number for number in exercises.CHECKS if number.startswith(path.stem[0]))
     assert len(solved) >= 2
 
 
 def test_every_exercise_stands_in_a_notebook():
-    assert {number[0] for number in course.CHECKS} == {path.stem[0] for path in COURSE}
+    assert {number[0] for number in exercises.CHECKS} == {path.stem[0] for path in COURSE}
 
 
 def test_a_function_that_stops_is_told_where():
     def broken(thetas, sizes):
         return thetas / "2"
 
-    verdict = course.check("1.1", broken)
+    verdict = exercises.check("1.1", broken)
     assert verdict.right is False and "TypeError" in verdict.words
 
 
 def test_an_unknown_exercise_is_refused():
     with pytest.raises(ValueError, match="'9.9'.*1.1"):
-        course.check("9.9", 1)
+        exercises.check("9.9", 1)
 
 
 def test_a_watched_round_is_that_of_the_run(tmp_path):
     from paperlib import run
 
-    e = course.SETTING.replace(rounds=2)
-    watched = course.watch(e, 2)
+    e = exercises.SETTING.replace(rounds=2)
+    watched = exercises.watch(e, 2)
     assert (watched.after == run(e, store=tmp_path).parameters).all()
     assert (watched.after - watched.start - watched.updates.mean(0)).abs().max() < 1e-6
 

@@ -9,13 +9,14 @@ import pandas as pd
 import pytest
 
 from paperlib import papers
-from paperlib.fitting import check_fit
+from paperlib.display.tables import DescriptionTable
+from paperlib.papers.catalogue import PAPERS
+from paperlib.papers.printed import printed
 from paperlib.papers.scales import RULES
-from paperlib.papers.values import COUNTS, names, printed
 from paperlib.paths import NOTEBOOKS
-from paperlib.tables import DescriptionTable
+from paperlib.runs.preflight import check_fit
 
-WANTED = [(paper, name) for paper in COUNTS for name in names(paper)]
+WANTED = [(paper, name) for paper in PAPERS for name in PAPERS[paper].names]
 
 
 def of(kind):
@@ -56,7 +57,7 @@ def test_a_figure_is_drawn_and_saved_and_shows_what_the_paper_states(paper, name
         texts = [[text.get_text() for text in ax.texts] for ax in drawn]
         assert len(figure.data) and not all("not run at this scale yet" in of_one for of_one in texts)
     if spec.cells is not None:
-        shows_every_number(figure.stated, spec.cells(1), paper)
+        shows_every_number(figure.numbers, spec.cells(1), paper)
 
 
 def shows_every_number(table, cells, paper):
@@ -71,7 +72,7 @@ def shows_every_number(table, cells, paper):
             assert shown == value or as_percent or (np.isnan(shown) and pd.isna(value))
 
 
-@pytest.mark.parametrize("paper", COUNTS)
+@pytest.mark.parametrize("paper", PAPERS)
 def test_every_printed_number_belongs_to_exactly_one_table_or_figure(paper):
     reached = Counter()
     for name in (*papers.tables(paper), *papers.figures(paper)):
@@ -83,18 +84,19 @@ def test_every_printed_number_belongs_to_exactly_one_table_or_figure(paper):
     assert set(reached) == set(rows.line)
 
 
-@pytest.mark.parametrize("paper", COUNTS)
+@pytest.mark.parametrize("paper", PAPERS)
 def test_every_table_and_figure_is_saved_by_the_notebook_that_it_names_and_by_no_other(paper):
     saved = Counter()
     for path in (NOTEBOOKS / paper).glob("*.ipynb"):
         source = "\n".join(c.source for c in nbformat.read(path, 4).cells if c.cell_type == "code")
-        saved.update((path.stem, name) for name in re.findall(rf'(?:table|figure)\(\s*"{paper}",\s*"(\w+)"', source))
+        names = re.findall(rf'paper\.(\w+)\.save\(|papers\.table\(\s*"{paper}",\s*"(\w+)"', source)
+        saved.update((path.stem, "".join(name)) for name in names)
     named = [*papers.tables(paper), *papers.figures(paper)]
     assert saved == Counter((papers.spec(paper, name).notebook, name) for name in named)
 
 
 @pytest.mark.parametrize("scale", RULES)
-@pytest.mark.parametrize("paper", COUNTS)
+@pytest.mark.parametrize("paper", PAPERS)
 def test_every_run_that_is_asked_for_can_be_set_up(paper, scale):
     """A rule may make a network so narrow that a method cannot do with it."""
     check_fit(e for key, name in WANTED if key == paper for e in papers.experiments(paper, name, scale=scale, seeds=1))

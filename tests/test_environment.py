@@ -1,5 +1,6 @@
 """What is declared, what is pinned and what is installed are the same thing."""
 
+import importlib.util
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from paperlib._torchvision import torchvision
+from paperlib.version import __version__
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -33,7 +35,7 @@ def pinned(lines: list[str]) -> dict[str, str]:
 
 
 CONSTRAINTS = pinned([line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")])
-INSTALLED_BY_MAKE = names(PROJECT["dependencies"] + EXTRAS["notebooks"] + EXTRAS["cluster"] + EXTRAS["dev"])
+INSTALLED_BY_MAKE = names(PROJECT["dependencies"] + sum(EXTRAS.values(), []))
 
 
 def test_every_declared_package_has_a_pin():
@@ -72,19 +74,28 @@ def test_installed_version_is_the_pinned_one(name):
     assert metadata.version(name) in SpecifierSet(f"=={CONSTRAINTS[name]}")
 
 
-def test_conda_environment_installs_the_packages_and_versions_of_make_setup():
+def test_conda_environment_installs_what_a_user_needs_in_the_pinned_versions():
     dependencies = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     (pip,) = [entry["pip"] for entry in dependencies if isinstance(entry, dict)]
-    assert pip[:2] == ["-c constraints.txt", "-e ."]
-    assert pinned(pip[2:]) == {name: CONSTRAINTS[name] for name in INSTALLED_BY_MAKE}
+    assert pip == ["-c constraints.txt", "-e .[notebooks]"]
 
     (python,) = [entry for entry in dependencies if str(entry).startswith("python=")]
     assert python.removeprefix("python=") in SpecifierSet(PROJECT["requires-python"])
 
 
+def test_a_hosted_lab_is_given_pinned_packages_without_cuda_ray_and_tools_of_development():
+    lines = (ROOT / ".binder/requirements.txt").read_text().splitlines()
+    packages = [line for line in lines if line[0] not in "#-."]
+    for name, version in pinned([line.removesuffix("+cpu") for line in packages]).items():
+        assert version == CONSTRAINTS[name]
+    assert {"torch==2.13.0+cpu", "torchvision==0.28.0+cpu"} == set(packages)
+    assert {"-c ../constraints.txt", ".[notebooks]"} <= set(lines)
+    assert not names(EXTRAS["notebooks"]) & names(EXTRAS["cluster"] + EXTRAS["dev"])
+
+
 def test_citation_names_this_version_and_the_five_papers():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["version"] == PROJECT["version"]
+    assert citation["version"] == __version__
     papers = {
         paper["identifiers"][0]["value"]: (paper["authors"][0]["family-names"], paper["year"])
         for paper in citation["references"]
@@ -96,6 +107,37 @@ def test_citation_names_this_version_and_the_five_papers():
         "10.48550/arXiv.2410.21119": ("Bai", 2025),
         "10.48550/arXiv.2402.07011": ("Tang", 2024),
     }
+
+
+@pytest.fixture(scope="module")
+def repository():
+    spec = importlib.util.spec_from_file_location("repository", ROOT / "docs/repository.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def with_address(repository, tmp_path, where):
+    files = [Path(shutil.copy(ROOT / name, tmp_path)) for name in ("README.md", "CITATION.cff")]
+    repository.write(*files, where)
+    return [file.read_text() for file in files]
+
+
+def test_readme_and_citation_name_the_address_of_the_project_and_no_other(repository, tmp_path):
+    assert with_address(repository, tmp_path, repository.address()) == [
+        (ROOT / name).read_text() for name in ("README.md", "CITATION.cff")
+    ]
+    readme, citation = with_address(repository, tmp_path, "")
+    assert not re.search("git clone|mybinder|colab", readme) and "repository-code" not in yaml.safe_load(citation)
+
+
+def test_an_address_gives_a_line_to_clone_and_buttons_where_they_work(repository, tmp_path):
+    readme, citation = with_address(repository, tmp_path, "https://github.com/some/companion")
+    assert "git clone https://github.com/some/companion\ncd companion\n" in readme
+    assert readme.count("mybinder.org/v2/gh/some/companion/") == readme.count("/github/some/companion/blob/") == 1
+    assert yaml.safe_load(citation)["repository-code"] == "https://github.com/some/companion"
+    readme, citation = with_address(repository, tmp_path, "https://example.org/some/companion")
+    assert "git clone https://example.org" in readme and "mybinder" not in readme
 
 
 def test_readme_test_command_is_what_ci_runs():

@@ -1,11 +1,14 @@
 """The same grid on every executor gives the same bits, and bad requests are refused before any work."""
 
+import os
+import subprocess
 import sys
 
 import pytest
 
-from paperlib import executors, run_many
-from paperlib.store import Store
+from paperlib import run_many
+from paperlib.runs import executors
+from paperlib.runs.store import Store
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +50,23 @@ def test_a_worker_writes_down_what_it_played(tiny, store):
     assert Store(store).finished(grid[0]) is not None
 
 
+def test_processes_take_the_gpus_in_turn(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5")
+    among = executors.gpus()
+    seen = []
+    for number in range(3):
+        executors.see_one_gpu(number, among)
+        seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
+    assert seen == ["2", "GPU-5", "2"]
+
+
+def test_without_a_gpu_there_is_none_to_take(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(executors.torch.cuda, "device_count", lambda: 0)
+    executors.see_one_gpu(1, executors.gpus())
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
@@ -69,3 +89,44 @@ def test_an_executor_that_is_not_installed_is_refused_with_what_to_install(monke
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"Ray is not installed: pip install 'paperlib\[cluster\]'"):
         executors.executor("ray")
+
+
+UNGUARDED = """
+import sys
+from paperlib import Experiment, run_many
+e = Experiment(dataset="digits", train_size=240, test_size=100, model="mlp", width=0.1, clients=6, sampled=3, rounds=1)
+def main():
+    run_many([e, e.replace(seed=1)], jobs=2, store=sys.argv[1])
+{call}
+"""
+
+
+@pytest.mark.parametrize("call", ["main()", "if len(sys.argv) > 1:\n    main()", "for _ in range(1):\n    main()"])
+def test_a_script_without_a_guard_is_refused_before_any_process_starts(store, tmp_path, call):
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED.format(call=call))
+    done = subprocess.run([sys.executable, script, store], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("Traceback") == 1  # its own, and of no child
+    last = done.stderr.splitlines()[-1]
+    assert last.endswith('put it below if __name__ == "__main__":, or use jobs=1') and "script.py starts proc" in last
+    assert not store.exists()
+
+
+def test_a_script_with_a_guard_is_played(store, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED.format(call='if __name__ == "__main__":\n    main()'))
+    subprocess.run([sys.executable, script, store], check=True)
+    assert len(list(store.glob("*/summary.json"))) == 2
+
+
+def test_a_cluster_of_ones_own_listens_on_this_machine_alone(monkeypatch):
+    ray = pytest.importorskip("ray")
+    asked = {}
+    monkeypatch.setattr(ray, "init", lambda **options: asked.update(options))
+    monkeypatch.setattr(ray, "remote", lambda **_: lambda play: None)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    assert list(executors.Ray().play([], 1, executors.Place("runs"))) == []
+    assert asked["_node_ip_address"] == "127.0.0.1" and asked["include_dashboard"] is False
+    asked.clear()
+    assert list(executors.Ray(address="10.0.0.1:6379").play([], 1, executors.Place("runs"))) == []
+    assert asked == {"address": "10.0.0.1:6379", "log_to_driver": False}

@@ -7,8 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from paperlib import Experiment
+from paperlib import Experiment, check, oneshot, revisions
+from paperlib.data.partitions import PARTITIONS
 from paperlib.experiment import DEFAULTS
+from paperlib.methods import REGISTRY
+from paperlib.networks import MODELS
 
 NAMES = {
     "dataset": "digits, mnist, fmnist", "model": "mlp, cnn, vgg11", "partition": "iid, dirichlet, dirichlet_capped",
@@ -19,28 +22,28 @@ NAMES = {
 @pytest.mark.parametrize("field", NAMES)
 def test_unknown_name_is_refused_with_the_choices(field):
     with pytest.raises(ValueError, match=f"^unknown {field} 'nonsense'; .*{NAMES[field]}"):
-        Experiment(**{field: "nonsense"})
+        check(Experiment(**{field: "nonsense"}))
 
 
 @pytest.mark.parametrize("field", NAMES)
 @pytest.mark.parametrize("value", [None, 3, ["digits"]])
 def test_name_that_is_no_string_is_refused(field, value):
     with pytest.raises(ValueError, match=f"^{field} is {re.escape(repr(value))}, but must be a name"):
-        Experiment(**{field: value})
+        check(Experiment(**{field: value}))
 
 
 @pytest.mark.parametrize("field", ["clients", "sampled", "rounds", "local_epochs", "batch_size", "eval_every"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, 2.0, "3", None, True])
 def test_count_is_a_whole_number_of_at_least_one(field, value):
     with pytest.raises(ValueError, match=f"^{field} is {value!r}, but must be a whole number of at least 1"):
-        Experiment(**{field: value})
+        check(Experiment(**{field: value}))
 
 
 @pytest.mark.parametrize("field", ["train_size", "test_size", "image_size"])
 @pytest.mark.parametrize("value", [0, -5, 10.5, "all"])
 def test_size_is_none_or_a_whole_number_of_at_least_one(field, value):
     with pytest.raises(ValueError, match=f"^{field} is {value!r}, but must be a whole number of at least 1"):
-        Experiment(**{field: value})
+        check(Experiment(**{field: value}))
     assert getattr(Experiment(**{field: None}), field) is None
 
 
@@ -48,21 +51,21 @@ def test_size_is_none_or_a_whole_number_of_at_least_one(field, value):
 @pytest.mark.parametrize("value", [-1, 0.5, None])
 def test_seed_is_a_whole_number_of_at_least_zero(field, value):
     with pytest.raises(ValueError, match=f"^{field} is {value!r}, but must be a whole number of at least 0"):
-        Experiment(**{field: value})
+        check(Experiment(**{field: value}))
 
 
 @pytest.mark.parametrize("field", ["width", "lr", "alpha", "sample_share"])
 @pytest.mark.parametrize("value", [0, -0.1, float("nan"), float("inf"), "0.1", True])
 def test_rate_is_a_number_above_zero(field, value):
     with pytest.raises(ValueError, match=f"^{field} is {value!r}, but must be a number above 0"):
-        Experiment(**{field: value})
+        check(Experiment(**{field: value}))
 
 
 @pytest.mark.parametrize("field", ["momentum", "weight_decay"])
 @pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), None])
 def test_factor_is_a_number_of_at_least_zero(field, value):
     with pytest.raises(ValueError, match=f"^{field} is {value!r}, but must be a number at least 0"):
-        Experiment(**{field: value})
+        check(Experiment(**{field: value}))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +81,11 @@ def test_factor_is_a_number_of_at_least_zero(field, value):
         ({"measure": "cka"}, "measure is 'cka', but must be a sequence of names"),
         ({"measure": 5}, "measure is 5, but must be a sequence of names"),
         ({"measure": ("speed",)}, "unknown measure 'speed'; choose one of adaptability, weight_divergence, "),
-        ({"measure": ("surrogate_divergence",)}, "measure surrogate_divergence needs FedGPS with surrogate gaussian"),
+        (
+            {"measure": ("surrogate_divergence",)},
+            "measure surrogate_divergence needs FedGPS with surrogate stylegan or",
+        ),
+        ({"measure": ("shift",)}, "measure shift needs FedGPS"),
         ({"clients": 5, "sampled": 6}, "sampled is 6, but there are only 5 clients"),
         ({"train_size": 99}, "train_size is 99, too few for 100 clients with at least 1 samples each"),
         ({"train_size": 999, "min_samples": 10}, "train_size is 999, too few for 100 clients with at least 10 samples"),
@@ -93,13 +100,13 @@ def test_factor_is_a_number_of_at_least_zero(field, value):
 )
 def test_impossible_values_are_refused_in_one_sentence(fields, sentence):
     with pytest.raises(ValueError, match="^" + re.escape(sentence)) as error:
-        Experiment(**fields)
+        check(Experiment(**fields))
     assert "\n" not in str(error.value)
 
 
 def test_replaced_experiment_is_checked_as_well():
     with pytest.raises(ValueError, match="lr is -1"):
-        Experiment().replace(lr=-1)
+        check(Experiment().replace(lr=-1))
 
 
 def test_values_at_the_limits_are_accepted():
@@ -224,5 +231,26 @@ def test_experiment_introduces_itself():
 )
 def test_impossible_method_options_are_refused_when_the_experiment_is_described(method, options, sentence):
     with pytest.raises(ValueError, match=sentence):
-        Experiment(method=method, method_options=options)
+        check(Experiment(method=method, method_options=options))
     Experiment(method="feddyn", method_options={"clip": None, "alpha": 1})  # None where declared, 1 for 1.0
+
+
+def test_a_corrected_name_gives_its_runs_another_address_and_all_others_keep_theirs(monkeypatch):
+    uses = [
+        Experiment(method="fedprox"),
+        Experiment(method="gc_fed", method_options={"base": "fedprox"}),
+        Experiment(method="fedprox", model="resnet18"),
+    ]
+    others = [Experiment(), Experiment(method="fedntd"), Experiment(model="resnet18")]
+    monkeypatch.setattr(revisions, "REVISIONS", {})
+    before = [e.digest for e in (*uses, *others)]
+    monkeypatch.setattr(revisions, "REVISIONS", {"fedprox": 1})
+    after = [Experiment.from_json(e.to_json()).digest for e in (*uses, *others)]
+    assert [old != new for old, new in zip(before, after, strict=True)] == [True] * 3 + [False] * 3
+
+
+def test_every_revision_is_of_a_name_that_exists():
+    assert set(revisions.REVISIONS) <= {*REGISTRY, *oneshot.REGISTRY, *MODELS, *PARTITIONS}
+    assert len({*REGISTRY, *oneshot.REGISTRY, *MODELS, *PARTITIONS}) == sum(
+        map(len, ({*REGISTRY, *oneshot.REGISTRY}, MODELS, PARTITIONS))
+    )  # a name stands for one thing

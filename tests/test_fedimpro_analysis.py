@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from paperlib import Experiment, run
-from paperlib.papers.fedimpro_analysis import (
+from paperlib.papers.fedimpro.analysis import (
     clients_of,
     feature_distance,
     from_features,

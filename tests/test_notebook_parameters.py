@@ -82,7 +82,7 @@ IMPOSSIBLE = {"scale": "../../etc", "seeds": 0, "recompute": "yes", "overrides":
 @pytest.mark.parametrize("name", ["gc_fed/small_scale", "gc_fed/notation", "fedgps/partitions", "fedhydra/framework"])
 def test_impossible_parameters_of_a_notebook_are_refused_before_anything_is_written(name, watched, monkeypatch):
     notebook = NOTEBOOKS / f"{name}.ipynb"
-    monkeypatch.setattr("paperlib.runner.simulate", lambda *_: pytest.fail("a run was begun"))
+    monkeypatch.setattr("paperlib.runs.runner.simulate", lambda *_: pytest.fail("a run was begun"))
     cells = nbformat.read(notebook, as_version=4).cells
     (own,) = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
     for name in [name for name in IMPOSSIBLE if re.search(rf"^{name} =", own, re.M)]:

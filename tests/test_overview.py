@@ -6,15 +6,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from paperlib import overview, papers
+from paperlib import papers
 from paperlib.cli import app
 from paperlib.methods import REGISTRY, FedAvg
-from paperlib.papers.report import needed
+from paperlib.oneshot import is_one_shot
+from paperlib.papers.specs import needed
+from paperlib.reports import method_table
 
 
 @pytest.fixture(scope="module")
 def table():
-    return overview.methods()
+    return method_table.methods()
 
 
 def test_memory_and_traffic_are_those_of_the_algorithms(table):
@@ -45,7 +47,7 @@ def test_every_method_of_the_papers_tables_is_there_with_its_tables(table):
     assert "GC-Fed T4 T5 T6 T7" in table.tables["fedsol"]  # in Table 7 something is wrapped around it
     for paper, specs in papers.TABLES.items():
         for name, spec in specs.items():
-            for e in (e for e in needed(spec, 1) if not e.one_shot):
+            for e in (e for e in needed(spec, 1) if not is_one_shot(e)):
                 of = dict(part.split(" ", 1) for part in table.tables[e.method].split(", "))
                 assert name in of[papers.TITLES[paper]].split()
 
@@ -55,12 +57,12 @@ def test_one_stack_is_denied_with_the_reason(table):
 
 
 def test_a_card_has_options_hooks_and_the_combinations_that_are_refused():
-    card = overview.card("gc_fed")
+    card = method_table.card("gc_fed")
     assert card.options == {"mean": "Cout", "vector_params": "center", "border": "classifier"}
     assert {"gradient", "aggregate"} <= set(card.hooks) and "loss" not in card.hooks
     assert not any("FedProx" in why for why in card.refused)
     assert any("GCFed" in why and "LocalGC" in why for why in card.refused)
-    text = overview.card("fedgps").text()
+    text = method_table.card("fedgps").text()
     assert "lambda_g = 0.5" in text and "FedGPS cannot be wrapped around FedDecorr, whose loss it would not see" in text
 
 
@@ -76,15 +78,15 @@ def test_a_method_of_the_users_own_stands_in_the_table(monkeypatch):
     monkeypatch.setitem(REGISTRY, "remembering", Remembering)
     for name in set(REGISTRY) - {"fedavg", "remembering"}:
         monkeypatch.delitem(REGISTRY, name)
-    monkeypatch.setattr(overview, "tables", lambda: {})
-    row = overview.methods().loc["remembering"]
+    monkeypatch.setattr(method_table, "tables", lambda: {})
+    row = method_table.methods().loc["remembering"]
     assert (row.changes, row.client_memory, row.tables) == ("Clients keep half a model.", 0.5, "")
 
 
 @pytest.mark.parametrize("width", ["80", "220"])
 def test_the_command_shows_the_table_at_any_width(monkeypatch, table, width):
     monkeypatch.setenv("COLUMNS", width)
-    monkeypatch.setattr(overview, "methods", lambda: table)
+    monkeypatch.setattr(method_table, "methods", lambda: table)
     answer = CliRunner().invoke(app, ["methods"])
     assert answer.exit_code == 0
     lines = answer.output.splitlines()

@@ -1,8 +1,8 @@
 """FedACD's tables and figures as data."""
 
 from paperlib import papers
+from paperlib.papers.printed import printed
 from paperlib.papers.scales import at_scale
-from paperlib.papers.values import printed
 
 
 def cells(name):

@@ -7,13 +7,17 @@ import torch
 
 from paperlib import papers
 from paperlib.data.partitions import partition
-from paperlib.papers import fedgps_partitions, reference
+from paperlib.methods import build
+from paperlib.papers import shipped_runs
 from paperlib.papers.cells import value
-from paperlib.papers.fedgps_figures import BASELINES, SILO, best_curves
-from paperlib.papers.fedgps_ranks import RANKED, scores
+from paperlib.papers.fedgps import partitions as fedgps_partitions
+from paperlib.papers.fedgps.figures import BASELINES, best_curves
+from paperlib.papers.fedgps.ranks import RANKED, scores
+from paperlib.papers.fedgps.tables import CROSS_SILO
+from paperlib.papers.printed import printed
+from paperlib.papers.results import Results
 from paperlib.papers.scales import at_scale
-from paperlib.papers.values import printed
-from paperlib.store import Run
+from paperlib.runs.store import Run
 
 SEVEN = {"cifar10": "reflect_flip", "svhn": "crop", "cifar100": "reflect_flip"}
 
@@ -40,7 +44,7 @@ def test_every_printed_number_belongs_to_one_table():
         for line in papers.lines(papers.spec("fedgps", name), "fedgps")
     ]  # fmt: skip
     assert sorted(shown) == printed("fedgps").line.tolist()
-    assert papers.tables("fedgps") == [f"T{n}" for n in range(1, 22)]
+    assert papers.tables("fedgps") == [*(f"T{n}" for n in range(1, 22)), "E1"]
     assert papers.figures("fedgps") == [f"F{n}" for n in range(1, 16)]
 
 
@@ -83,6 +87,26 @@ def test_table_10_shares_fedgps_with_the_others_and_gives_delta_sgd_no_momentum(
     assert (e.method, e.momentum, e.momentum_buffer, e.local_epochs, e.augment) == ("delta_sgd", 0, "reset", 5, "crop")
 
 
+def test_the_parts_of_fedgps_stand_in_table_1s_column_with_its_runs():
+    column = "scenario 1 accuracy"
+    runs = {str(c.key["row"]): c.experiments for c in cells("E1", 2) if c.key["column"] == column}
+    for same in ("FedAvg", "FedGPS"):
+        assert runs[same] == cell("T1", same, column, 2).experiments
+    for e, plain in zip(runs["FedAvg, clip 10"], runs["FedAvg"], strict=True):
+        assert e == plain.replace(clip=10.0) and build("fedgps").clip == 10
+    drawn = papers.experiments("fedgps", "F4", scale="paper", seeds=1)
+    assert {runs["path only"][0], runs["goal only"][0]} <= set(drawn)
+    varied = {name: runs[name][0].method_options for name in ("path only", "surrogate cross-entropy only", "goal only")}
+    assert varied == {
+        "path only": {"surrogate": "none", "lambda_1": 0, "lambda_2": 0},
+        "surrogate cross-entropy only": {"lambda_1": 0, "lambda_2": 0, "lambda_g": 0},
+        "goal only": {"lambda_g": 0},
+    }
+    shifted = [c for c in cells("E1") if c.metric == "shift_ratio"]
+    assert [c.key["row"] for c in shifted] == ["path only", "FedGPS"]
+    assert all(e.measure == ("shift",) for c in shifted for e in c.experiments) and not runs["FedAvg"][0].measure
+
+
 def test_centralized_training_is_one_client_with_everything_at_every_scale():
     for name, rounds, epochs in (("T2", 500, 1), ("T14", 200, 5)):
         (e,) = cell(name, "centralized", "centralized").experiments
@@ -116,7 +140,7 @@ def test_tables_20_and_21_have_the_papers_three_seeds_and_their_means():
 
 def test_fewer_rounds_are_better_and_unreached_targets_are_named():
     table = papers.table("fedgps", "T1", seeds=1, compute=False)
-    assert table.text(("<", ">")).loc["VHL", ("scenario 1 rounds", "printed")] == "<116.00>"
+    assert table.text(("<", ">")).loc["VHL", ("scenario 1 rounds", "printed")] == "<116>"
     assert table.text().loc["SCAFFOLD", ("scenario 1 rounds", "printed")] == "not reached"
     assert papers.table("fedgps", "T11", seeds=1, compute=False).iloc[:, 6]["FedDisco"] == "failed"
 
@@ -158,7 +182,7 @@ def test_our_ranks_leave_out_what_is_not_complete():
     some = {key: e for key, e in wanted.items() if key[0] in ("FedAvg", "VHL", "FedGPS") and key[1] < 3}
     del some["VHL", 2]
     runs = {e: run_of(e, 50.0 + seed, failed=method == "FedGPS") for (method, seed), e in some.items()}
-    table = scores("T2", runs, "smoke", 1)
+    table = scores("T2", Results(runs, "smoke", 1))
     assert table.columns.tolist() == ["FedAvg", "VHL"] and table.FedAvg.tolist() == [50, 51]
 
 
@@ -179,8 +203,8 @@ def test_curves_are_fedgps_and_the_five_best_that_did_not_fail():
     wanted = {e.method: e for e in papers.experiments("fedgps", "F15", scale="smoke", seeds=1)}
     assert len(wanted) == len(BASELINES) + 1 == 14
     runs = {e: run_of(e, 10.0 + i, failed=name == "vhl") for i, (name, e) in enumerate(wanted.items())}
-    row = {**SILO, "local_epochs": 5, "rounds": 200}
-    assert list(best_curves(row, runs, "smoke", 1).method.unique()) == [
+    row = {**CROSS_SILO, "local_epochs": 5, "rounds": 200}
+    assert list(best_curves(row, Results(runs, "smoke", 1)).method.unique()) == [
         "FedGPS", "NUCFL", "FedLESAM", "FedInit", "FedDisco", "FedDecorr"
     ]  # fmt: skip
 
@@ -195,4 +219,4 @@ def test_figure_3_draws_the_true_gradients():
 def test_every_table_and_figure_of_runs_shows_something_at_scale_smoke(tmp_path):
     for name in (*papers.tables("fedgps"), *papers.figures("fedgps")):
         wanted = papers.experiments("fedgps", name, seeds=1)
-        assert not wanted or any(reference.find(e) for e in wanted), name
+        assert not wanted or any(shipped_runs.find(e) for e in wanted), name

@@ -10,10 +10,10 @@ from paperlib import papers
 from paperlib.data.datasets import DATASETS
 from paperlib.experiment import Experiment
 from paperlib.methods import build
-from paperlib.papers.fedimpro_figures import crossover
+from paperlib.papers.fedimpro.figures import crossover
+from paperlib.papers.printed import printed, printed_table
 from paperlib.papers.scales import at_scale, rules
-from paperlib.papers.values import printed, printed_table
-from paperlib.store import Run
+from paperlib.runs.store import Run
 
 TABLES, FIGURES = papers.TABLES["fedimpro"], papers.FIGURES["fedimpro"]
 ROWS = printed("fedimpro").set_index("line")
@@ -49,6 +49,16 @@ def test_every_printed_number_has_exactly_one_place():
 
 def test_all_tables_and_figures_of_the_paper_can_be_asked_for():
     assert {f"T{n}" for n in range(1, 12)} <= set(TABLES) and {f"F{n}" for n in range(1, 14)} <= set(FIGURES)
+
+
+def test_the_clipped_weight_stands_beside_table_1s_runs():
+    column = cells("E3")[0].key["column"]
+    for same in ("FedAvg", "FedImpro"):
+        assert run_of("E3", same, column) == run_of("T1", same, column)
+    e, plain = run_of("E3", "FedImpro, w at most 1", column), run_of("T1", "FedImpro", column)
+    assert e == plain.replace(method_options={"schedule": "ramp_clipped"})
+    small = at_scale(e, "small")
+    assert small.method_options["ramp"] == at_scale(plain, "small").method_options["ramp"] < small.rounds
 
 
 def test_a_run_is_what_its_row_says():

@@ -1,5 +1,6 @@
 """The partition explorer: what it says and draws is the partition that its line of code makes."""
 
+import html
 import math
 import re
 
@@ -7,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from paperlib import Experiment, plots, widgets
-from paperlib.data.datasets import load, training_labels
+from paperlib import Experiment
+from paperlib.data.datasets import DATASETS, load, training_labels
 from paperlib.data.partitions import NoDrawError, partition
-from paperlib.federated.simulator import dataset_of, parts_of
-from paperlib.widgets import partitions
+from paperlib.display import plots
+from paperlib.runs.prepare import dataset_of, parts_of
+from paperlib.teaching import widgets
+from paperlib.teaching.widgets import partitions
 
 
 def controls(explorer):
@@ -20,7 +23,7 @@ def controls(explorer):
 
 def copied(explorer) -> Experiment:
     """The experiment of the line that the button copies."""
-    code = re.search("<code>(.*)</code>", explorer.view.more)[1].replace("&#x27;", "'")
+    code = re.search("<code>(.*?)</code>", explorer.view.more)[1].replace("&#x27;", "'")
     return eval(code, {"Experiment": Experiment})
 
 
@@ -133,3 +136,11 @@ def test_cells_of_the_heatmap_are_the_counts_around_client_and_class():
     assert mesh.get_array().reshape(3, 2).tolist() == counts.T.tolist()
     assert mesh.get_coordinates()[0, :, 0].tolist() == [-0.5, 0.5, 1.5]
     assert mesh.get_coordinates()[:, 0, 1].tolist() == [-0.5, 0.5, 1.5, 2.5]
+
+
+def test_sets_that_are_not_at_hand_are_listed_with_how_to_get_them(monkeypatch, tmp_path):
+    monkeypatch.setenv("PAPERLIB_DATA", str(tmp_path))
+    more = widgets.partition_explorer("digits").view.more
+    for name, known in DATASETS.items():
+        assert (f"<li><code>{name}</code>: {html.escape(known.obtain)}" in more) == (name != "digits")
+    assert str(tmp_path) in more

@@ -1,8 +1,13 @@
 """What grids cost, before they are run."""
 
+import math
+from dataclasses import replace
+
 import pytest
 
-from paperlib import cost, papers, plan
+from paperlib import Experiment, papers
+from paperlib.reports import plan
+from paperlib.runs import cost, gpu_cost
 
 
 def test_the_longest_that_is_left_goes_to_whoever_is_free_first():
@@ -13,12 +18,21 @@ def test_the_longest_that_is_left_goes_to_whoever_is_free_first():
 
 
 def test_what_is_finished_or_shipped_is_not_left():
-    grids = plan.grids("gc_fed", "small", 2)
-    assert grids["T5"] == papers.experiments("gc_fed", "T5", scale="small", seeds=2)
+    grids = plan.grids("gc_fed", "smoke", 1)
+    assert grids["T5"] == papers.experiments("gc_fed", "T5", scale="smoke", seeds=1)
     assert len(grids["all"]) == len({e for name, runs in grids.items() if name != "all" for e in runs})
-    table = plan.sizes({"T2": grids["T2"], "T8": grids["T8"][:2]}, jobs=2)
-    assert table.runs.tolist() == [8, 2] and table.left["T2"] == 0 and table.core_hours["T2"] == 0
-    assert table.samples["T8"] == sum(map(cost.passes, grids["T8"][:2]))
+    new = papers.experiments("gc_fed", "T2", scale="smoke", seeds=9)[-2:]
+    table = plan.sizes({"T2": grids["T2"], "new": new}, jobs=2)
+    assert table.runs.tolist() == [4, 2] and table.left.tolist() == [0, 2] and table.core_hours["T2"] == 0
+    assert table.samples["new"] == sum(map(cost.passes, new)) and table.core_hours["new"] > 0
+
+
+def test_each_setting_of_a_grid_is_listed_with_what_a_budget_reduces_in_it():
+    lines = plan.settings("gc_fed", "1e13", "T5", {"dataset": "cifar10"})
+    assert len(lines) == 2 and [line.split(":")[0] for line in lines] == [
+        "CIFAR-10, cnn, 5 of 100, E = 5", "CIFAR-10, cnn, 5 of 200, E = 5"
+    ]  # fmt: skip
+    assert plan.settings("gc_fed", "smoke", "T5") == plan.settings("gc_fed", "paper") == []
 
 
 def test_operations_are_those_of_the_layers():
@@ -37,12 +51,40 @@ def test_the_page_has_the_sizes_of_today():
         )
 
 
+def test_hours_on_a_gpu_are_the_longest_of_operations_bytes_and_kernels():
+    e = Experiment(dataset="mnist", model="mlp", clients=10, sampled=10, rounds=1, batch_size=100, eval_every=1)
+    slow = gpu_cost.Device("slow", "", *[math.inf] * 4, 0.0, "")
+    one, steps = gpu_cost.step(e), gpu_cost.steps(e)
+    assert steps == pytest.approx((60_000 + 10_000 / 3) / 100)
+    assert one.operations == 100 * cost.step_operations("mlp", 1.0, (1, 28, 28), 10)
+    parameters, values = 784 * 512 + 512 + 512 * 256 + 256 + 256 * 10 + 10, 2 * (512 + 256) + 10  # with ReLUs
+    assert one.bytes == 4 * (5 * 100 * values + 10 * parameters)
+    assert gpu_cost.seconds(e, replace(slow, float32=2.0)) == pytest.approx(steps * one.operations / 2e12)
+    assert gpu_cost.seconds(e, replace(slow, bandwidth=3.0)) == pytest.approx(steps * one.bytes / 3e9)
+    assert gpu_cost.seconds(e, replace(slow, launch=5.0)) == pytest.approx(steps * one.kernels * 5e-6)
+
+
+def test_a_client_with_few_samples_makes_no_full_batch():
+    e = Experiment(dataset="mnist", model="mlp", clients=10, sampled=10, batch_size=100, train_size=500)
+    assert gpu_cost.batch(e) == 50
+
+
+def test_the_hours_of_a_grid_are_those_of_its_runs():
+    runs = papers.experiments("gc_fed", "T2", scale="smoke", seeds=9)[-2:]
+    for name in ("h100", "a100", "rtx4090", "t4"):
+        gpu = gpu_cost.device(name)
+        table = plan.sizes_on({"new": runs}, gpu)
+        seconds = sum(gpu_cost.seconds(e, gpu) for e in runs)
+        assert seconds > 0 and table.gpu_hours["new"] == pytest.approx(seconds / 3600)
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
         (lambda: plan.grids("fedx"), "unknown paper 'fedx'"),
         (lambda: plan.grids("gc_fed", "large"), "unknown scale 'large'"),
         (lambda: plan.grids("gc_fed", "small", 0), "seeds is 0, but must be a whole number of at least 1"),
+        (lambda: gpu_cost.device("k80"), "unknown device 'k80'; choose one of h100, a100, rtx4090, t4"),
         (lambda: plan.sizes({}, 0), "jobs is 0, but must be at least 1"),
     ],
 )

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from paperlib import widgets
 from paperlib.federated.simulator import play_round
 from paperlib.methods import REGISTRY
-from paperlib.playground import KINDS, OFFSET, Problem, begin, play, problem, refused, runs, telling_options
+from paperlib.teaching import widgets
+from paperlib.teaching.plane import KINDS, OFFSET, Problem, begin, play, problem, refused, runs, telling_options
 
 # Two clients whose numbers are exact in float32: curvatures, and where the optima are.
 A = np.array([[[1, 0.25], [0.25, 0.5]], [[0.5, -0.125], [-0.125, 0.25]]])

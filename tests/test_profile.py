@@ -13,10 +13,11 @@ from paperlib.cli import app
 from paperlib.data import batches, load
 from paperlib.federated.captured import Captured
 from paperlib.federated.engines import Engine
-from paperlib.federated.simulator import play_round, prepare
+from paperlib.federated.simulator import play_round
 from paperlib.methods import REGISTRY, FedAvg
-from paperlib.parts import PARTS, listening, part
-from paperlib.profile import Clock, described, profile
+from paperlib.runs.prepare import prepare
+from paperlib.runs.profile import Clock, described, profile
+from paperlib.timing import PARTS, listening, part
 
 ENGINES = pytest.mark.parametrize("engine", ["sequential", "vectorised"])
 
@@ -37,7 +38,7 @@ class Watch:
 def watch(monkeypatch):
     """A profile measures with this watch."""
     watch = Watch()
-    monkeypatch.setattr("paperlib.profile.time", watch)
+    monkeypatch.setattr("paperlib.runs.profile.time", watch)
     return watch
 
 
@@ -108,7 +109,7 @@ def test_making_a_batch_is_data(tiny: Experiment, monkeypatch: pytest.MonkeyPatc
 
 
 def test_passes_of_an_evaluation_are_evaluation(tiny: Experiment):
-    heavy = tiny.replace(train_size=60, test_size=360, model="cnn", batch_size=60)
+    heavy = tiny.replace(train_size=12, test_size=360, model="cnn", batch_size=60)
     seen = profile(heavy, rounds=2)
     assert seen.evaluated == 2 and seen.table.seconds.drop("store").idxmax() == "evaluation"
     rare = profile(heavy.replace(eval_every=50), rounds=2)

@@ -10,9 +10,10 @@ import pytest
 import torch
 from filelock import Timeout
 
-from paperlib import remote, run, run_many
+from paperlib import run, run_many
 from paperlib.oneshot.clients import Clients
-from paperlib.store import at
+from paperlib.runs import remote
+from paperlib.runs.shelf import at
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +144,8 @@ import json, sys, time
 from pathlib import Path
 clock, offset = time.time, float(sys.argv[1])
 time.time = lambda: clock() + offset
-from paperlib import Experiment, remote, run
+from paperlib import Experiment, run
+from paperlib.runs import remote
 if __name__ == "__main__":
     for values in json.loads(Path(sys.argv[3]).read_text()):
         run(Experiment(**values), store=sys.argv[2], workers=1, on_round=lambda row: print(row["round"], flush=True))

@@ -3,35 +3,37 @@
 import numpy as np
 import pytest
 
-from paperlib import oneshot, overview, papers, run
-from paperlib.papers import places, reference
-from paperlib.papers.places import Place
+from paperlib import oneshot, papers, run
+from paperlib.papers import index, shipped_runs
+from paperlib.papers.index import Place
 from paperlib.paths import NOTEBOOKS
-from paperlib.widgets import card, results
+from paperlib.reports import method_table
+from paperlib.teaching.widgets import card, results
 
 
 def test_the_shipped_places_are_those_of_the_specifications():
-    runs = reference.summaries(reference.REFERENCE)
-    shipped = {digest: there for digest, there in places.shipped().items()}
+    runs = shipped_runs.summaries(shipped_runs.REFERENCE)
+    shipped = {digest: there for digest, there in index.shipped().items()}
     unknown = {name for digest, (name, _) in runs.items() if digest not in shipped}
-    assert unknown <= {"comparison-small"}, "paperlib.papers.places.update() finds the places of runs just shipped"
+    assert unknown <= {"comparison-small"}, "paperlib.papers.index.update() finds the places of runs just shipped"
     assert set(shipped) <= set(runs)
-    digests = {digest for digest, (name, _) in runs.items() if name == "fedacd-small"}
-    found = places.search(digests, ["fedacd"], ["small"])
+    digests = {digest for digest, (name, _) in runs.items() if name == "fedacd-smoke"}
+    found = index.search(digests, ["fedacd"], ["smoke"])
     assert found == {digest: shipped[digest] for digest in digests}
 
 
 def test_a_shipped_run_is_found_by_words_with_its_notebook_and_its_numbers(tmp_path):
-    browser = results.result_browser(tmp_path, "gc_fed T5 small cifar10 seed=0 (0.05), 100,")
+    browser = results.result_browser(tmp_path, "gc_fed T5 smoke seed=0 (0.05), 5 cnn")
     listed = browser.runs.loc[[digest for _, digest in browser.list.options]]
-    assert set(listed.method) == {"fedavg", "local_gc", "global_gc", "gc_fed"} and set(listed.seed) == {0}
+    experiments = papers.experiments("gc_fed", "T5", scale="smoke", seeds=1)
+    newer = {e.method for cell in papers.spec("gc_fed", "T5").newer(1) for e in cell.experiments}  # nobody has run them
+    assert set(listed.method) == {e.method for e in experiments} - newer and set(listed.seed) == {0}
     (digest,) = listed.index[listed.method == "gc_fed"]
     browser.list.value = (digest,)
-    experiments = papers.experiments("gc_fed", "T5", scale="small", seeds=1)
     (e,) = [e for e in experiments if e.digest == digest]
-    shipped = reference.find(e)
+    shipped = shipped_runs.find(e)
     assert f"{shipped.summary['last10_accuracy']:.2f} %" in browser.view.words
-    assert Place("gc_fed", "T5", "small") in listed.places[digest]
+    assert Place("gc_fed", "T5", "smoke") in listed.places[digest]
     assert (NOTEBOOKS / "gc_fed" / "small_scale.ipynb") in [place.notebook for place in listed.places[digest]]
     assert "small_scale.ipynb" in browser.view.more and shipped.summary["version"] in browser.view.more
     drawn = browser.view.figure.axes[0].lines[0].get_ydata()
@@ -43,24 +45,32 @@ def test_a_run_of_this_machine_comes_first_and_its_tables_are_found_when_asked_f
     browser = results.result_browser(tmp_path)
     assert browser.list.options[0][1] == tiny.digest and browser.runs.loc[tiny.digest, "from"] == "this machine"
     assert "1 runs made here" in browser.search.description
-    monkeypatch.setattr(places, "search", lambda digests: {tiny.digest: [Place("gc_fed", "T5", "smoke")]})
-    places.remember(tmp_path, [tiny.digest])
+    monkeypatch.setattr(index, "search", lambda digests: {tiny.digest: [Place("gc_fed", "T5", "smoke")]})
+    index.remember(tmp_path, [tiny.digest])
     assert results.listing(tmp_path).loc[tiny.digest, "in"] == "GC-Fed T5"
+
+
+def test_runs_of_a_budget_are_listed_under_it(tiny, tmp_path, monkeypatch):
+    run(tiny, store=tmp_path)
+    monkeypatch.setattr(index, "known", lambda store: {tiny.digest: [Place("gc_fed", "T5", "1e14")]})
+    browser = results.result_browser(tmp_path)
+    browser.scale.value = "1e14"
+    assert list(browser.fitting().index) == [tiny.digest]
 
 
 def test_filters_leave_the_runs_they_name(tmp_path):
     browser = results.result_browser(tmp_path)
-    browser.paper.value, browser.scale.value, browser.dataset.value = "fedhydra", "small", "mnist"
+    browser.paper.value, browser.scale.value, browser.dataset.value = "fedhydra", "smoke", "digits"
     left = browser.fitting()
-    assert len(left) and set(left["data set"]) == {"mnist"} and set(left.file) == {"fedhydra-small"}
+    assert len(left) and set(left["data set"]) == {"digits"} and set(left.file) == {"fedhydra-smoke"}
     browser.words.value = "no such word"
     assert browser.fitting().empty and browser.list.options == ()
 
 
 @pytest.mark.parametrize(("method", "row"), [("gc_fed", "GC-Fed"), ("fedavg", "FedAvg")])
 def test_the_ranks_of_a_card_are_those_of_the_table(method, row):
-    table = papers.table("gc_fed", "T5", scale="small", seeds=3, compute=False)
-    found = card.standing(method, "gc_fed", "small")
+    table = papers.table("gc_fed", "T5", scale="smoke", seeds=3, compute=False)
+    found = card.standing(method, "gc_fed", "smoke")
     found = found[(found.table == "T5") & (found.row == row)].set_index("column")
     assert set(found.index) == set(table.labels)
     for label in table.labels:
@@ -81,10 +91,10 @@ def test_a_card_says_what_a_method_costs_and_changes():
 
 def test_one_shot_methods_have_cards():
     for name in oneshot.REGISTRY:
-        found = overview.card(name)
+        found = method_table.card(name)
         assert found.one_shot and "epoch" in found.hooks and any("wrapped" in why for why in found.refused)
-    assert overview.card("ot").options == {"step": "running", "align_output": False}
-    table = overview.one_shot_methods()
+    assert method_table.card("ot").options == {"step": "running", "align_output": False}
+    table = method_table.one_shot_methods()
     assert list(table.index) == list(oneshot.REGISTRY) and "FedHydra T1" in table.tables["fedhydra"]
 
 

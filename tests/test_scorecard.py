@@ -1,169 +1,135 @@
-"""The scorecard: what agreement is, and that nothing is claimed which has not been run."""
+"""The scorecard: nothing is claimed which has not been run, and what is not judged says why."""
 
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from paperlib import Experiment, papers, scorecard
-from paperlib.papers.cells import Cell
-from paperlib.papers.report import TableSpec
-from paperlib.scorecard import comparable, judged
-from paperlib.store import Run
+from paperlib import papers
+from paperlib.papers import claims
+from paperlib.papers.claims import Claim
+from paperlib.reports import scorecard, scorecard_page
 
-METHODS = ["FedAvg", "FedProx", "FedLC", "GC-Fed"]
+from .synthetic import entry, evidence
 
-
-def column(ours, printed, methods=METHODS, status=None, printed_status=None, lower=False):
-    part = pd.DataFrame(
-        {"ours": ours, "printed": printed, "status": "3 of 3 seeds", "printed_status": ""}, methods, dtype=object
-    ).astype({"ours": float, "printed": float})
-    for what, said in (("status", status), ("printed_status", printed_status)):
-        for method, text in (said or {}).items():
-            part.loc[method, what] = text
-    return comparable(part, {"GC-Fed"}, lower)
-
-
-def test_the_same_order_has_correlation_one_and_is_one_of_all_orders():
-    same = judged(column([1, 2, 3, 4], [10, 20, 30, 40]))
-    assert same == {
-        "columns": 1, "methods": 4, "correlation": pytest.approx(1), "p": pytest.approx(1 / 24), "held": 1, "claims": 1
-    }  # fmt: skip
-    reverse = judged(column([4, 3, 2, 1], [10, 20, 30, 40]))
-    assert (reverse["correlation"], reverse["p"], reverse["held"]) == (pytest.approx(-1), 1, 0)
-
-
-def test_methods_change_places_in_all_columns_at_once():
-    """Two columns that say the same are no more evidence than one; two of which one is reversed are none."""
-    agreeing = column([1, 2, 3, 4], [1, 2, 3, 4])
-    assert judged(agreeing * 2)["p"] == pytest.approx(1 / 24)
-    mixed = judged([*agreeing, *column([4, 3, 2, 1], [1, 2, 3, 4])])
-    assert mixed["correlation"] == pytest.approx(0) and mixed["p"] == 1
-
-
-def test_p_is_the_share_of_orders_that_agree_as_well():
-    """Of the six orders of three methods two have a rank correlation of 1/2, and one has 1."""
-    three = judged(column([2, 1, 3], [1, 2, 3], ["FedAvg", "FedProx", "GC-Fed"]))
-    assert (three["correlation"], three["p"]) == (pytest.approx(0.5), pytest.approx(3 / 6))
-
-
-def test_more_than_eight_methods_are_drawn_from_a_named_stream():
-    methods = [f"method {n}" for n in range(9)]
-    same = judged(column(range(9), range(9), methods))
-    assert same["p"] == pytest.approx(1 / 10_000) and same["claims"] == 0
-    middling = [column([3, 1, 4, 2, 5, 9, 6, 0, 8], range(9), methods) for _ in range(2)]
-    assert judged(middling[0])["p"] == judged(middling[1])["p"]
-
-
-def test_a_column_closes_up_where_a_method_is_missing():
-    whole = column([1, 2, 3, 4], [1, 2, 3, 4])
-    gap = column([1, 2, np.nan, 4], [1, 2, 3, 4])
-    judgement = judged([*whole, *gap])
-    assert (judgement["columns"], judgement["methods"], judgement["correlation"]) == (2, 4, pytest.approx(1))
-    # In the second column 4 of 24 orders of all leave the three in place; only the whole order does so in both.
-    assert judgement["p"] == pytest.approx(1 / 24) and judged(gap)["p"] == pytest.approx(1 / 6)
-
-
-def test_two_methods_or_equal_values_have_no_order():
-    assert column([1, 2], [1, 2], METHODS[:2]) == [] and column([1, 1, 1, 1], [1, 2, 3, 4]) == []
-    assert column([1, 2, np.nan, np.nan], [1, 2, 3, 4]) == [] and judged([])["claims"] == 0
-
-
-def test_what_failed_or_never_arrived_comes_last():
-    failed = column([np.nan, 2, 3, 4], [10, 20, 30, 40], status={"FedAvg": "failed"})
-    assert judged(failed)["correlation"] == pytest.approx(1)
-    slow = column([np.nan, 90, 50, 10], [400, 90, 50, 10], status={"FedAvg": "not reached"}, lower=True)
-    assert judged(slow)["correlation"] == pytest.approx(1) and judged(slow)["held"] == 1
-    both = column([1, 2, 3, 4], [99, 20, 30, 40], printed_status={"FedAvg": "failed"})
-    assert judged(both)["correlation"] == pytest.approx(1)
-    own = column([1, 2, 3, np.nan], [1, 2, 3, 4], status={"GC-Fed": "failed"})
-    assert (judged(own)["held"], judged(own)["claims"]) == (0, 1)
-
-
-def test_a_claim_is_a_column_in_which_the_papers_own_method_is_printed_best():
-    assert judged(column([1, 2, 4, 3], [1, 2, 3, 4]))["held"] == 0
-    assert judged(column([4, 2, 3, 1], [1, 2, 4, 3]))["claims"] == 0
-    assert judged(column([4, 3, 2, 1], [4, 3, 2, 1], lower=True))["held"] == 1
-    wrapped = ["FedLC", "FedLC + Global GC", "FedLC + GC-Fed"]
-    assert judged(column([1, 2, 3], [1, 2, 3], wrapped))["held"] == 1
-    only_own = ["GC-Fed a", "GC-Fed b", "GC-Fed c"]
-    assert judged(column([1, 2, 3], [1, 2, 3], only_own))["claims"] == 0
-    # The best that is printed has not been run: what the others do proves nothing.
-    assert judged(column([1, 2, np.nan, 3], [1, 2, 9, 3]))["claims"] == 0
+PRINTED = {"FedAvg": 50, "FedProx": 51, "FedLC": 52, "FedNTD": 53, "FedSOL": 54, "GC-Fed": 60}
+CLAIMS = tuple(
+    Claim("gc_fed", name, f"{method} is <best>", "4", "T5", "", method, other, "test_accuracy", 0.0, "for", "")
+    for name, method, other in (("a", "GC-Fed", "FedAvg"), ("b", "FedAvg", "FedSOL"), ("c", "FedSOL", "FedNTD"))
+)
 
 
 @pytest.fixture
-def one_table(monkeypatch):
-    """A paper with one table of one column; its runs of scale ``scale`` end at 50, 52, 54 and 56."""
+def card(monkeypatch):
+    """The scorecard of GC-Fed's Table 5 with one column, in which ours are what they are asked to be."""
 
-    def make(scale, rows="method"):
-        at_paper = {m: Experiment(dataset="mnist", model="cnn", seed=n) for n, m in enumerate(METHODS)}
-        values = {e.seed: 50.0 + 2 * e.seed for e in at_paper.values()}
+    def make(ours=None, seeds=3, scale="small"):
+        values = []
+        for method, printed in PRINTED.items():
+            mean = (ours or PRINTED)[method]
+            noise = [0, 1, -1] if method == "FedNTD" else [0, 0.1, 0.2]
+            values.append((entry(method, printed), [mean + n for n in noise[:seeds]] + ["-"] * (3 - seeds)))
+        made = evidence(values, scale)
+        nothing = evidence([])
 
-        def cells(seeds):
-            read = [lambda run, _: values[run.experiment.seed]] * 4
-            level = (at_paper[METHODS[0]],)  # what stands beside the methods to be reached is none of them
-            return [
-                Cell({"row": m, "column": "MNIST"}, "accuracy", 50.0 + n, 0.5, "", (e,), line=n, read=read[n])
-                for n, (m, e) in enumerate(at_paper.items())
-            ] + [
-                Cell({"row": "target", "column": "MNIST"}, "target_accuracy", 90.0, None, "", level, read=read[0]),
-                Cell({"row": "copied", "column": "MNIST"}, "accuracy", 1.0, None, "", ()),
-            ]
+        def gathered(paper, there, asked, shipped_only=False):
+            found = made if (paper, asked) == ("gc_fed", scale) else nothing
+            return type(found)(paper, asked, found.entries, found.at, found.runs)
 
-        summary = {"failed": False, "last10_accuracy": 50, "classes": 10}
-        made = {scorecard.at_scale(e, scale): Run(e, summary, pd.DataFrame()) for e in at_paper.values()}
-        for paper in papers.TITLES:
-            monkeypatch.setitem(papers.TABLES, paper, {})
-        tables = {"T1": TableSpec("One", "1", "x", cells, rows=rows), "E1": TableSpec("Ours", "1", "x", cells)}
-        monkeypatch.setitem(papers.TABLES, "gc_fed", tables)
-        monkeypatch.setattr(scorecard, "finished", lambda wanted: {e: made[e] for e in wanted if e in made})
-        card = scorecard.scorecard()
-        assert set(card[card.paper == "gc_fed"].table) == {"T1", "all"}  # our additions are no tables of the paper
-        return card, card[card.table == "T1"].set_index("scale")
+        monkeypatch.setattr(scorecard, "entries", lambda paper: ())
+        monkeypatch.setattr(scorecard, "gathered", gathered)
+        monkeypatch.setattr(claims, "claims", lambda paper: CLAIMS if paper == "gc_fed" else ())
+        monkeypatch.setattr(scorecard, "verdicts", lambda e: claims.verdicts(e) if e.runs else [])
+        return scorecard.scorecard()
 
     return make
 
 
-def test_differences_are_in_printed_deviations_at_scale_paper(one_table):
-    _, table = one_table("paper")
-    row = table.loc["paper"]
-    assert (row.run, row.cells, row.held, row.claims) == (5, 5, 1, 1)
-    assert row.correlation == pytest.approx(1) and row.difference == pytest.approx((0 + 1 + 2 + 3) / 4 / 0.5)
-    assert table.loc["small", "run"] == 0 and np.isnan(table.loc["small", "correlation"])
+def row(made, table="T5", scale="small"):
+    (one,) = made.tables[
+        (made.tables.paper == "gc_fed") & (made.tables.table == table) & (made.tables.scale == scale)
+    ].itertuples()
+    return one
 
 
-def test_nothing_is_concluded_from_smoke_and_differences_not_from_small(one_table):
-    smoke = one_table("smoke")[1].loc["smoke"]
-    assert (smoke.run, smoke.columns, smoke.claims) == (5, 0, 0) and np.isnan([smoke.correlation, smoke.p]).all()
-    small = one_table("small")[1].loc["small"]
-    assert small.correlation == pytest.approx(1) and np.isnan(small.difference)
-    other = one_table("small", rows="border")[1].loc["small"]
-    assert (other.run, other.columns) == (5, 0)  # its rows are not methods
+def test_a_judged_column_has_its_correlation_interval_and_ceiling(card):
+    one = row(card())
+    assert (one.run, one.cells, one.judged, one.unjudged, one.methods, one.seeds) == (6, 6, 1, 0, 6, 3)
+    assert one.correlation == pytest.approx(1) and one.low <= one.high <= 1 and 0.9 < one.ceiling <= 1
+    assert one.share == 1 and row(card(), "all").correlation == one.correlation
+    turned = {method: 110 - value for method, value in PRINTED.items()}
+    assert row(card(turned)).correlation == pytest.approx(-1)
 
 
-def test_disagreement_is_said_in_words_on_the_page(one_table, tmp_path):
-    card, _ = one_table("small")
-    assert "disagrees" not in scorecard.write_page(card, tmp_path).read_text()
-    turned = card.assign(correlation=-card.correlation, held=0)
-    page = scorecard.write_page(turned, tmp_path).read_text()
-    assert "small: the order disagrees with the paper; its own method is the best in only 0 of the 1 columns" in page
-    assert "0&nbsp;of&nbsp;1" in page and "-1.00 (p 0.042; 4 methods, 1 column)" in page
+def test_a_column_of_two_seeds_is_shown_with_the_reason(card):
+    one = row(card(seeds=2))
+    assert (one.judged, one.unjudged, one.why) == (0, 1, "fewer than 3 seeds")
+    assert np.isnan(one.correlation) and one.other == pytest.approx(1)
+    assert scorecard_page.order(one) == "not judged: +1.00 (1 column; fewer than 3 seeds)"
+
+
+def test_claims_are_counted_by_verdict(card):
+    made = card()
+    one = row(made)
+    assert (one.held, one.reversed, one.undecided) == (1, 1, 1)  # 60 above 50, 50 below 54, 54 about 53 with noise
+    assert made.claims.verdict.tolist() == ["held", "reversed", "undecided"]
+    assert set(row(card(seeds=1))[-4:]) == {0, 3}
+
+
+def test_differences_are_in_printed_deviations_at_scale_paper_only(card):
+    ours = {method: value + 0.9 for method, value in PRINTED.items()}
+    at_paper = row(card(ours, scale="paper"), scale="paper").difference
+    assert at_paper == pytest.approx((5 * 1.0 + 0.9) / 6 / 0.5) and np.isnan(row(card(ours)).difference)
+
+
+def test_smoke_is_not_judged():
+    with pytest.raises(ValueError, match="scale is 'smoke', whose numbers mean nothing"):
+        scorecard.scorecard(scales=("smoke",))
+
+
+def test_the_page_lists_tables_and_claims(card, tmp_path):
+    page = scorecard_page.write_page(card(), tmp_path).read_text()
+    assert "+1.00 [" in page and "ceiling +1.00" in page and "(6 methods, 3 seeds, 1 column)" in page
+    assert "<b>held</b>" in page and "<b>reversed</b>" in page and "<b>undecided</b>" in page
+    assert "GC-Fed is &lt;best&gt;" in page and "is <best>" not in page
+    assert "+10.0 (1 of 1)" in page and "100 % of print" in page
     assert "http" not in page and 'src="' not in page  # it needs nothing else
 
 
+@pytest.mark.parametrize(("share", "said"), [(1, "100 %"), (0.123, "12 %"), (0.0456, "4.6 %"), (2e-5, "0.002 %")])
+def test_shares_have_two_digits(share, said):
+    assert scorecard_page.percentage(share) == said and scorecard_page.percentage(np.nan) == "-"
+
+
+def test_a_claim_that_is_not_run_stands_there_once_with_the_reason(card):
+    text = scorecard_page.claimed(card(seeds=1), "gc_fed")
+    assert len(text) == 3 and set(text.verdict) == {"not run"} and set(text.ours) == {"-"}
+    assert set(text.note) == {"fewer than 3 seeds in common"}
+
+
+def test_the_real_claims_and_tables_are_there():
+    """From no runs at all: every cell of every table, every claim, and nothing is judged."""
+    made = scorecard.scorecard(shipped_only=True, scales=("paper",))
+    assert set(made.claims.paper) == set(papers.TITLES) and len(made.claims) == len(claims.read())
+    names = made.tables[made.tables.paper == "fedgps"].table.tolist()
+    assert names[-2:] == ["T21", "all"] and names[:3] == ["T1", "T2", "T3"]
+    whole = made.tables[made.tables.table == "all"].set_index("paper")
+    assert (whole.cells > 300).all() and whole.loc["fedacd", "cells"] == 505
+    assert whole[list(claims.VERDICTS)].sum(axis=1).to_dict() == made.claims.groupby("paper").size().to_dict()
+
+
 def test_the_readme_has_the_summary_of_the_shipped_runs():
-    block = re.search(r"(?<=<!-- scorecard -->\n).*?(?=<!-- /scorecard -->)", scorecard.README.read_text(), re.DOTALL)
-    assert block.group() == scorecard.summary()
+    readme = scorecard_page.README.read_text()
+    block = re.search(r"(?<=<!-- scorecard -->\n).*?(?=<!-- /scorecard -->)", readme, re.DOTALL)
+    assert block.group() == scorecard_page.summary()
 
 
 def test_only_what_is_between_the_markers_is_rewritten(tmp_path, monkeypatch):
-    monkeypatch.setattr(scorecard, "summary", lambda: "| a \\1 table |\n")
+    monkeypatch.setattr(scorecard_page, "summary", lambda: "| a \\1 table |\n")
     copy = tmp_path / "README.md"
     copy.write_text("a\n<!-- scorecard -->\nold\n<!-- /scorecard -->\nb\n")
-    scorecard.write_summary(copy)
+    scorecard_page.write_summary(copy)
     assert copy.read_text() == "a\n<!-- scorecard -->\n| a \\1 table |\n<!-- /scorecard -->\nb\n"
     copy.write_text("no markers")
     with pytest.raises(ValueError, match="has no lines <!-- scorecard -->"):
-        scorecard.write_summary(copy)
+        scorecard_page.write_summary(copy)

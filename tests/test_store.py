@@ -13,13 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from paperlib import Experiment, Run, run, run_many, runner
-from paperlib import store as store_module
+from paperlib import Experiment, Run, run, run_many
 from paperlib.data import load
-from paperlib.federated import clients
-from paperlib.federated.simulator import Progress
+from paperlib.federated import client_states
+from paperlib.federated.progress import Progress
 from paperlib.paths import runs
-from paperlib.store import Saver, Store, evaluated
+from paperlib.runs import runner
+from paperlib.runs import store as store_module
+from paperlib.runs.store import Saver, Store, evaluated
 from paperlib.version import version
 
 
@@ -121,7 +122,7 @@ def test_saving_takes_a_hundredth_of_a_run_and_half_a_second_of_a_short_one(tiny
             saved.append(len(rows))
 
     monkeypatch.setattr(store_module, "ALLOWED", 0.5)
-    monkeypatch.setattr("paperlib.store.time.monotonic", lambda: now)
+    monkeypatch.setattr("paperlib.runs.store.time.monotonic", lambda: now)
     save, rows, progress = Saver(Slow("nowhere"), tiny, ""), [], Progress(0, torch.zeros(1), torch.zeros(0), {})
     for round in range(1, 1001):
         now += 1.0
@@ -163,11 +164,13 @@ def test_resume_false_discards_what_there_is(tiny, store, whole, finished, inter
         run(tiny, store=store)
     else:
         interrupt_after(tiny, 3, store)
-    (store / tiny.digest / "stray").touch()
+    (store / tiny.digest / "client-3-9.safetensors").touch()
+    (store / tiny.digest / "notes.txt").write_text("of a user")
     played = []
     same(run(tiny, store=store, resume=False, on_round=played.append), whole)
     assert [row["round"] for row in played] == [1, 2, 3, 4, 5]
-    assert not (store / tiny.digest / "stray").exists()
+    assert not (store / tiny.digest / "client-3-9.safetensors").exists()
+    assert (store / tiny.digest / "notes.txt").read_text() == "of a user"
 
 
 def test_discarded_run_no_longer_counts_as_finished(tiny, store):
@@ -318,7 +321,7 @@ def test_crash_before_any_write_costs_nothing(tiny, tmp_path, monkeypatch, begin
 
         return wrapped
 
-    monkeypatch.setattr(clients, "CACHE", 0)
+    monkeypatch.setattr(client_states, "CACHE", 0)
     e, crashes = tiny.replace(rounds=2, **changes), 0
     expected = run(e, store=tmp_path / "undisturbed")
     while True:
@@ -424,7 +427,7 @@ def test_run_waits_for_the_process_that_holds_its_lock(tiny, store):
         ({"train_size": 100_000}, "train_size=100000 is more than the"),
         ({"dataset": "tinyimagenet"}, "tinyimagenet"),
         ({"method": "spherefed", "width": 0.01}, "SphereFed needs 10 orthogonal rows, but mlp has 3 features"),
-        ({"model": "resnet18_gn", "width": 0.7}, "45 channels do not divide into 32 groups of GroupNorm"),
+        ({"model": "resnet18_gn", "width": 0.7}, "45 channels do not divide into 22 groups of GroupNorm"),
     ],
 )
 def test_a_grid_of_which_one_run_is_impossible_plays_none(tiny, store, monkeypatch, tmp_path, changes, sentence):

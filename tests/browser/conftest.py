@@ -33,12 +33,13 @@ NOISE = ("favicon",)
 CELLS = {
     "partition": "widgets.partition_explorer()",
     "playground": "widgets.method_playground()",
-    "results": 'widgets.result_browser(find="gc_fed T5 small")',
+    "results": 'widgets.result_browser(find="gc_fed T5 smoke")',
     "card": 'widgets.method_card("gc_fed")',
     "live": "widgets.live_run(TINY)",
     "answer": "6 * 7",
 }
-START = """from paperlib import Experiment, widgets
+START = """from paperlib import Experiment
+from paperlib.teaching import widgets
 
 TINY = Experiment(dataset="digits", model="mlp", width=0.25, clients=10, sampled=3, rounds=150, batch_size=50)
 "ready"

@@ -7,6 +7,8 @@ from urllib.parse import unquote, urlsplit
 
 from playwright.sync_api import Locator, expect
 
+TERMS = """part => [...part.querySelectorAll('dt')].map(term =>
+    [term.textContent, term.getBoundingClientRect(), term.nextElementSibling.getBoundingClientRect()])"""
 NAMELESS = """part => [...part.querySelectorAll('input, select, textarea, button, [role=slider], img')]
     .filter(control => control.offsetParent !== null)
     .filter(control => !(control.ariaLabel || control.alt || [...(control.labels || [])].some(l => l.textContent.trim())
@@ -51,7 +53,7 @@ def test_results_are_filtered_chosen_and_lead_to_their_notebooks(notebook, conte
     expect(runs.locator("option", has_text="fedavg")).to_have_count(0, timeout=20_000)
     assert 0 < runs.locator("option").count() < before
     press(runs, "ArrowDown")
-    expect(explorer.get_by_role("table")).to_contain_text("data/reference/gc_fed-small")
+    expect(explorer.get_by_role("table")).to_contain_text("data/reference/gc_fed-smoke")
     is_accessible(explorer)
     notebook.screenshot("results", notebook.cell("results"))
 
@@ -75,6 +77,28 @@ def test_card_shows_another_method_and_its_places(notebook):
     expect(explorer.get_by_label("Tables of")).to_have_value("FedHydra")
     is_accessible(explorer)
     notebook.screenshot("card", notebook.cell("card"))
+
+
+def test_values_of_a_card_stand_right_of_their_labels(notebook):
+    explorer = notebook.run("card")
+    pairs = explorer.evaluate(TERMS)
+    assert len(pairs) > 5
+    for name, label, value in pairs:
+        assert abs(label["top"] - value["top"]) < 12 and label["right"] <= value["left"], name
+        assert value["right"] <= explorer.bounding_box()["x"] + explorer.bounding_box()["width"], name
+
+
+def test_a_view_that_waits_for_the_kernel_says_so(notebook):
+    explorer = notebook.run("card")
+    notebook.page.evaluate(
+        "() => void window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+        ".requestExecute({code: 'import time; time.sleep(4)'})"
+    )
+    explorer.get_by_label("Method").select_option("fedprox")
+    expect(explorer).to_have_class(re.compile("computing"))
+    assert words(explorer).inner_text().startswith("gc_fed")  # what is seen is not yet what was asked for
+    expect(words(explorer)).to_contain_text("fedprox", timeout=30_000)
+    expect(explorer).not_to_have_class(re.compile("computing"))
 
 
 def test_run_is_started_paused_and_resumed_while_the_kernel_answers(notebook, lab):
@@ -111,7 +135,7 @@ def test_partition_follows_its_slider_and_its_line_can_be_copied(notebook):
     explorer = notebook.run("partition")
     alpha = explorer.get_by_role("slider", name="alpha")
     changes(explorer, lambda: press(alpha, "ArrowRight", "ArrowRight", "ArrowRight"))
-    expect(explorer.locator("code")).to_contain_text("alpha=0.2", timeout=20_000)
+    expect(explorer.locator("p code").first).to_contain_text("alpha=0.2", timeout=20_000)
     is_accessible(explorer)
     notebook.screenshot("partition", notebook.cell("partition"))
     press(explorer.get_by_role("button", name="Copy"), "Enter")

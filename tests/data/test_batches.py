@@ -13,7 +13,7 @@ from torch import Tensor
 
 from paperlib.data.batches import AUGMENTATIONS, crop_and_flip, cut_out, epoch, fill, normalise
 from paperlib.data.datasets import Dataset
-from paperlib.federated.streams import rng
+from paperlib.random_streams import rng
 
 
 def images(*shape: int, seed: int = 0) -> Tensor:

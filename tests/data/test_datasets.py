@@ -18,7 +18,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from paperlib._torchvision import torchvision
-from paperlib.data.datasets import DATASETS, MissingDataError, available, describe_source, load
+from paperlib.data.datasets import DATASETS, MissingDataError, available, load
 
 RNG = np.random.default_rng(7)
 
@@ -150,7 +150,7 @@ def test_packs_are_found_under_their_other_file_names(tmp_path, file, name, clas
     np.savez(tmp_path / f"{file}.npz", **pack)
     assert available(name, tmp_path)
     data = load(name, data_dir=tmp_path)
-    assert data.source == describe_source(name, data_dir=tmp_path) == source
+    assert data.source == source
     assert np.array_equal(data.train_labels.numpy(), pack["train_labels"])
     with pytest.raises(ValueError, match=f"the data set is called '{name}'"):
         load(file, data_dir=tmp_path)
@@ -293,19 +293,42 @@ def test_asking_for_more_images_than_there_are_names_both_numbers(tmp_path):
 @pytest.mark.parametrize("name", ["cifar11", "../mnist", ""])
 def test_an_unknown_name_lists_the_known_ones_and_the_directory(tmp_path, name):
     assert not available(name, tmp_path)
-    for ask in (load, describe_source):
-        with pytest.raises(ValueError, match=f"Unknown data set '{name}': .*digits, mnist.*femnist.*") as error:
-            ask(name, data_dir=tmp_path)
-        assert str(tmp_path) in str(error.value)
+    with pytest.raises(ValueError, match=f"Unknown data set '{name}': .*digits, mnist.*femnist.*") as error:
+        load(name, data_dir=tmp_path)
+    assert str(tmp_path) in str(error.value)
 
 
-def test_only_digits_can_be_enlarged(tmp_path):
+def test_only_digits_can_be_enlarged_and_the_others_halved(tmp_path):
     np.savez(tmp_path / "mnist.npz", **pixel_pack())
     assert load("mnist", image_size=28, data_dir=tmp_path).shape == (1, 28, 28)
-    with pytest.raises(ValueError, match="image_size=32 is not a size of data set 'mnist': choose None or 28"):
+    with pytest.raises(ValueError, match="image_size=32 is not a size of data set 'mnist': .* None or 28 or 14 or 7"):
         load("mnist", image_size=32, data_dir=tmp_path)
     with pytest.raises(ValueError, match="image_size=64 .* 'digits': choose None or 28 or 32"):
         load("digits", image_size=64)
+
+
+@pytest.mark.parametrize("side", [14, 7])
+def test_smaller_images_are_means_of_squares(tmp_path, side):
+    np.savez(tmp_path / "mnist.npz", **pixel_pack())
+    whole, small = (load("mnist", image_size=size, data_dir=tmp_path) for size in (None, side))
+    for before, after in ((whole.train_images, small.train_images), (whole.test_images, small.test_images)):
+        exact = torch.nn.functional.avg_pool2d(before.double(), 28 // side)
+        assert (after.double() - exact).abs().max() <= (0.5 if side == 14 else 1)  # rounded once or twice
+    assert torch.equal(whole.train_labels, small.train_labels) and small.mean == whole.mean
+    assert small.source == f"MNIST, averaged to {side}x{side}"
+    assert small.fingerprint != whole.fingerprint
+
+
+def test_a_pack_at_half_the_side_serves_where_no_larger_images_are_asked_for(tmp_path):
+    arrays, _ = jpeg_pack(classes=200)
+    np.savez(tmp_path / "tinyimagenet_32_jpeg.npz", **arrays)
+    sizes = (None, 64, 32, 16)
+    assert [available("tinyimagenet", tmp_path, size) for size in sizes] == [False, False, True, True]
+    assert [load("tinyimagenet", image_size=n, data_dir=tmp_path).shape for n in (32, 16)] == [(3, 32, 32), (3, 16, 16)]
+    with pytest.raises(MissingDataError, match="Data set 'tinyimagenet' is not in"):
+        load("tinyimagenet", data_dir=tmp_path)
+    with pytest.raises(ValueError, match="name of a file; the data set is called 'tinyimagenet'"):
+        load("tinyimagenet_32_jpeg", data_dir=tmp_path)
 
 
 # --------------------------------------------------------------------------------------------- digits
@@ -324,7 +347,6 @@ def test_digits_are_all_of_scikit_learns_enlarged_bilinearly(size):
     assert torch.cat([data.train_labels, data.test_labels]).tolist() == original.target[order].tolist()
     assert (len(data.train_labels), len(data.test_labels)) == (1437, 360)
     assert data.source == f"handwritten digits of scikit-learn, 8x8 enlarged to {size}x{size}"
-    assert data.source == describe_source("digits", image_size=size)
 
 
 def test_digits_are_normalised_by_all_training_images():

@@ -8,8 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paperlib.data.partitions import PARTITIONS, Partition, Request, _dirichlet_counts, partition, thin
-from paperlib.federated.streams import rng
+from paperlib.data.partitions import (
+    PARTITIONS,
+    NoDrawError,
+    Partition,
+    Request,
+    _dirichlet_counts,
+    partition,
+    thin,
+)
+from paperlib.random_streams import rng
 
 TEN_CLASSES = torch.arange(1000) % 10
 CIFAR10 = np.full(10, 5000)
@@ -145,6 +153,66 @@ def test_capped_client_sizes_are_those_of_the_authors_code():
     assert np.mean([sizes.max() for sizes in kept]) == pytest.approx(2900, rel=0.15)
 
 
+# -- Dirichlet, two classes or more
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.integers(30, 60), min_size=5, max_size=8), st.integers(1, 8), st.floats(0.3, 1e4), st.integers(0, 2**40)
+)
+def test_every_client_has_two_classes_in_a_partition_of_all_samples(counts, clients, alpha, seed):
+    labels, options = labels_of(counts, seed), {"clients": clients, "alpha": alpha, "seed": seed, "min_samples": 3}
+    parts = partition(labels, "dirichlet_two_classes", **options)
+    assert (parts.counts() > 0).sum(1).min() >= 2 and min(map(len, parts)) >= 3
+    assert torch.cat(list(parts)).sort().values.tolist() == list(range(len(labels)))
+    assert all(map(torch.equal, parts, partition(labels, "dirichlet_two_classes", **options)))
+
+
+def allocated_in_turn(shares: list[list[float]], sizes: list[int]) -> list[list[int]]:
+    """Samples per class and client as FedNH's public code allots them, client by client."""
+    clients = len(shares[0])
+    held, classes, rows = [0] * clients, [0] * clients, []
+    for c, (share, size) in enumerate(zip(shares, sizes, strict=True)):
+        p = np.array([q if held[k] < sum(sizes) / clients else 0.0 for k, q in enumerate(share)])
+        cuts = [0, *(int(way * size) for way in np.cumsum(p / p.sum())[:-1]), size]
+        chunks = [after - before for before, after in zip(cuts[:-1], cuts[1:], strict=True)]
+        if c >= 2:
+            partner = clients - 1
+            for k in [k for k in range(clients) if classes[k] <= 1]:
+                chunks[k], chunks[partner] = chunks[partner], chunks[k]
+                partner -= 1
+        for k, chunk in enumerate(chunks):
+            held[k] += chunk
+            classes[k] += chunk > 0
+        rows.append(chunks)
+    return rows
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.5])
+def test_clients_of_one_class_exchange_as_in_public_code(alpha):
+    sizes, request, changed = np.array([300, 50, 200, 120, 330]), Request(np.empty(0), 5, 8, alpha, 0, None), 0
+    for seed in range(50):
+        shares = rng(seed, "test").dirichlet(np.full(8, alpha), 5).tolist()
+        found = _dirichlet_counts(sizes, request, rng(seed, "test"), capped=True, two_classes=True)
+        assert found.tolist() == allocated_in_turn(shares, sizes.tolist())
+        changed += bool((found != _dirichlet_counts(sizes, request, rng(seed, "test"), capped=True)).any())
+    assert changed > 10
+
+
+def test_exchanges_are_what_makes_so_skewed_a_draw_likely():
+    """20 clients, alpha 0.05: one capped draw in fifty gives every client two classes, with exchanges half of them."""
+    request = Request(np.empty(0), 10, 20, 0.05, 0, None)
+    for exchange, share in ((False, 0.02), (True, 0.46)):
+        stream = rng(1, "test")
+        draws = [_dirichlet_counts(CIFAR10, request, stream, True, exchange) for _ in range(300)]
+        assert np.mean([(d > 0).sum(0).min() >= 2 for d in draws]) == pytest.approx(share, abs=0.03 + 0.06 * exchange)
+
+
+def test_two_classes_that_no_draw_gives_are_answered_with_what_to_ask_for():
+    with pytest.raises(NoDrawError, match=r"none of 50 Dirichlet\(0.01\) draws over 100 clients gave each two classes"):
+        partition(TEN_CLASSES, "dirichlet_two_classes", clients=100, alpha=0.01, draws=50)
+
+
 # -- classes per client
 
 
@@ -201,6 +269,8 @@ def test_natural_clients_are_writers():
         ("classes_per_client", {"alpha": 2.5}, "alpha is 2.5 classes per client; choose a whole number from 1 to 10"),
         ("classes_per_client", {"alpha": 11}, "alpha is 11 classes per client; choose a whole number from 1 to 10"),
         ("classes_per_client", {"alpha": 1, "clients": 9}, "no client holds class 9: 9 clients with 1 classes each"),
+        ("dirichlet_two_classes", {"alpha": 0.5, "clients": 501},
+         "which 1000 samples of 10 classes do not allow; ask for two classes or more and at most 500 clients"),
         ("natural", {}, "the partition natural needs a data set with writers (femnist, or a packed set with"),
         ("natural", {"clients": 4, "writers": torch.arange(1000) % 3}, "ask for at most 3 clients"),
         ("natural", {"clients": 2, "min_samples": 334, "writers": torch.arange(1000) % 3},
@@ -214,6 +284,11 @@ def test_impossible_requests_name_the_nearest_feasible_value(name, options, sent
 
 def test_largest_feasible_request_is_met():
     assert {len(part) for part in partition(TEN_CLASSES, "iid", clients=100, min_samples=10)} == {10}
+
+
+def test_one_class_is_not_two():
+    with pytest.raises(ValueError, match="which 20 samples of 1 classes do not allow"):
+        partition(torch.zeros(20, dtype=torch.int64), "dirichlet_two_classes", clients=2, alpha=1.0)
 
 
 def test_odd_number_of_classes_has_no_pairs():
@@ -239,7 +314,7 @@ def test_minimum_that_no_dirichlet_draw_reaches_is_answered_with_the_best_one():
 
 def test_partitions_that_need_alpha_say_so():
     assert {name for name, kind in PARTITIONS.items() if kind.needs_alpha} == {
-        "dirichlet", "dirichlet_capped", "classes_per_client",
+        "dirichlet", "dirichlet_capped", "dirichlet_two_classes", "classes_per_client",
     }  # fmt: skip
 
 

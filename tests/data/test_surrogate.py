@@ -10,7 +10,7 @@ from torch.nn.functional import interpolate
 from paperlib.data import surrogate as module
 from paperlib.data.batches import crop_and_flip, normalise
 from paperlib.data.surrogate import gaussian_surrogate, latent_surrogate, surrogate_batch
-from paperlib.federated.streams import rng
+from paperlib.random_streams import rng
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -61,7 +61,7 @@ def test_about_half_of_the_pixels_are_black():
 
 def test_size_of_the_chunks_does_not_change_the_images(monkeypatch):
     whole = gaussian_surrogate((1, 8, 8), 2, 250, seed=3)
-    module._gaussian_surrogate.cache_clear()
+    module._shared.cache_clear()
     monkeypatch.setattr(module, "_CHUNK", 7)
     assert torch.equal(gaussian_surrogate((1, 8, 8), 2, 250, seed=3).images, whole.images)
 

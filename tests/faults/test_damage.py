@@ -10,7 +10,7 @@ import pytest
 
 from paperlib import run
 from paperlib.files import DamagedFile
-from paperlib.store import Store
+from paperlib.runs.store import Store
 
 from .conftest import same
 

@@ -5,32 +5,42 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import warnings
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from paperlib import Experiment, run, run_many
-from paperlib import store as store_module
-from paperlib.store import Store
+from paperlib.runs import remote
+from paperlib.runs import store as store_module
+from paperlib.runs.prepare import history_rows
+from paperlib.runs.shelf import at
+from paperlib.runs.store import Store
 
 from ..processes import play_and_kill, wait_until
 from .conftest import same
 
 pytestmark = pytest.mark.faults
 
+KILLS = 12
 ONE_SHOT = {"distill_epochs": 60, "generator_steps": 2, "batch": 16, "generator_width": 0.0625}
 
 
 @pytest.mark.parametrize(
     ("changes", "kills", "signals"),
     [
-        ({"method": "scaffold", "rounds": 400, "clients": 10, "sampled": 4, "eval_every": 3}, 130, [signal.SIGKILL]),
+        ({"method": "scaffold", "rounds": 400, "clients": 10, "sampled": 4, "eval_every": 3}, 90, [signal.SIGKILL]),
         ({"method": "gc_fed", "rounds": 150, "momentum_buffer": "keep"}, 30, [signal.SIGTERM]),
         ({"method": "dense", "method_options": ONE_SHOT, "model": "cnn2", "width": 0.125, "rounds": 2, "clients": 3,
-          "sampled": 3, "pixels": "unit"}, 30, [signal.SIGKILL, signal.SIGTERM]),
+          "sampled": 3, "pixels": "unit"}, 60, [signal.SIGKILL, signal.SIGTERM]),
+        ({"method": "fedhydra", "method_options": {**ONE_SHOT, "distill_epochs": 4}, "model": "cnn2", "width": 0.125,
+          "rounds": 10, "clients": 3, "sampled": 3, "pixels": "unit"}, 20, [signal.SIGKILL]),
+        ({"rounds": 300, "measure": ("weight_divergence",), "eval_every": 2}, 60, [signal.SIGKILL]),
     ],
-    ids=["scaffold", "gc_fed", "dense"],
+    ids=["scaffold", "gc_fed", "dense", "communication rounds", "measure"],
 )  # fmt: skip
 def test_a_run_killed_at_random_moments_ends_with_the_same_bits(
     tiny, tmp_path, forkserver, survived, changes, kills, signals
@@ -38,14 +48,100 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bits(
     e = tiny.replace(**changes)
     shelf, stream, moments = Store(tmp_path / "killed"), np.random.default_rng(0), set()
     for kill in range(kills):
-        goal = min(shelf.rounds_done(e) + stream.integers(0, 3), e.rows * (kill + 1) // (kills + 2))
-        last = e.rows * (kill + 2) // (kills + 2)
+        goal = min(shelf.rounds_done(e) + stream.integers(0, 3), history_rows(e) * (kill + 1) // (kills + 2))
+        last = history_rows(e) * (kill + 2) // (kills + 2)
         pause, how = stream.uniform(0, 0.02), signals[kill % len(signals)]
         play_and_kill(e, shelf, forkserver, goal=goal, last=last, pause=pause, how=how)
         moments.add(shelf.rounds_done(e))
         survived()
     assert len(moments) > kills / 4
     same(run(e, store=shelf.path), run(e, store=tmp_path / "whole"))
+
+
+def test_a_stack_of_runs_killed_at_random_moments_ends_with_the_same_bits(tiny, tmp_path, forkserver, survived):
+    grid = [tiny.replace(method="scaffold", rounds=60, seed=seed) for seed in range(3)]
+    shelf, stream, moments = Store(tmp_path / "killed"), np.random.default_rng(0), set()
+    for kill in range(KILLS):
+        goal = min(shelf.rounds_done(grid[0]) + int(stream.integers(0, 3)), 60 * (kill + 1) // (KILLS + 2))
+        last, pause = 60 * (kill + 2) // (KILLS + 2), stream.uniform(0, 0.02)
+        play_and_kill(grid[0], shelf, forkserver, goal=goal, last=last, pause=pause, beside=grid[1:])
+        moments.add(tuple(map(shelf.rounds_done, grid)))
+        survived()
+    assert len(moments) > KILLS / 4
+    whole = run_many(grid, store=tmp_path / "whole", together=3)
+    for first, second in zip(run_many(grid, store=shelf.path, together=3), whole, strict=True):
+        assert first.summary["engine"] == second.summary["engine"] == "together"
+        same(first, second)
+
+
+def test_a_run_at_an_address_killed_on_one_machine_after_the_other_ends_with_the_same_bits(
+    tiny, tmp_path, forkserver, survived, monkeypatch
+):
+    """All that the three machines have in common is what lies at the address."""
+    monkeypatch.setattr(remote, "BEAT", 0.02)
+    monkeypatch.setattr(remote, "PATIENCE", 0.5)
+    machines = [tmp_path / f"machine {number}" for number in range(3)]
+    monkeypatch.setenv("PAPERLIB_COPIES", str(machines[0]))
+    e = tiny.replace(method="scaffold", rounds=60)
+    shelf, stream, moments = at(f"file://{tmp_path / 'shared'}"), np.random.default_rng(0), set()
+    for kill in range(KILLS):
+        goal = min(shelf.rounds_done(e) + int(stream.integers(0, 3)), 60 * (kill + 1) // (KILLS + 2))
+        last, pause = 60 * (kill + 2) // (KILLS + 2), stream.uniform(0, 0.02)
+        play_and_kill(e, shelf, forkserver, goal=goal, last=last, pause=pause, copies=machines[kill % 3])
+        moments.add(shelf.rounds_done(e))
+        survived()
+    assert len(moments) > KILLS / 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the claim of the last one that was killed
+        same(run(e, store=shelf.place), run(e, store=tmp_path / "whole"))
+    kept = {path.name for path in (tmp_path / "shared" / e.digest).iterdir()}
+    assert {name for name in kept if not name.endswith(".new")} == {
+        "experiment.json", "history.jsonl", "parameters.safetensors", "summary.json"
+    }  # fmt: skip
+
+
+def test_two_processes_play_one_grid_and_are_killed_by_turns(tiny, tmp_path, forkserver, survived):
+    """Whoever is left goes on, and a new one joins it."""
+    grid = [tiny.replace(method="scaffold", rounds=60, seed=seed) for seed in range(2)]
+    shelf, stream = Store(tmp_path / "killed"), np.random.default_rng(0)
+    allowed = forkserver.Value("i", 0)
+
+    def start():
+        process = forkserver.Process(target=_play_grid, args=(grid, shelf.path, allowed))
+        process.start()
+        return process
+
+    processes = [start(), start()]
+    for kill in range(KILLS):
+        goal = 120 * (kill + 1) // (KILLS + 2)
+        allowed.value = goal + 3
+        wait_until(lambda goal=goal: sum(map(shelf.rounds_done, grid)) >= goal)
+        time.sleep(stream.uniform(0, 0.02))
+        victim = processes.pop(int(stream.integers(2)))
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.join()
+        assert victim.exitcode == -signal.SIGKILL
+        survived()
+        processes.append(start())
+    allowed.value = 1000
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    for e in grid:
+        same(run(e, store=shelf.path, on_round=pytest.fail), run(e, store=tmp_path / "whole"))
+        assert [row["round"] for row in shelf.rows(e)] == [*range(1, 61)]
+
+
+def _play_grid(grid: list[Experiment], store: Path, allowed: Synchronized) -> None:
+    """One run after the other, as far as it is allowed."""
+    store_module.ALLOWED = float("inf")  # in this process, which ends
+    for number, e in enumerate(grid):
+
+        def wait(row, before=number * e.rounds):
+            while before + row["round"] > allowed.value:
+                time.sleep(0.001)
+
+        run(e, store=store, workers=1, on_round=wait)
 
 
 GRID = """

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from paperlib import run_many
-from paperlib.executors import Ray
-from paperlib.store import Store
+from paperlib.runs.executors import Ray
+from paperlib.runs.store import Store
 
 from ..processes import wait_until
 from .conftest import same

@@ -1,6 +1,5 @@
 """The engines play the same clients on the same batches and agree up to rounding."""
 
-import copy
 import functools
 from concurrent.futures import Executor
 from typing import Any
@@ -14,10 +13,12 @@ from paperlib.federated import engines
 from paperlib.federated.captured import Captured
 from paperlib.federated.engines import SEQUENTIAL, Engine, choose
 from paperlib.federated.local import Job, train_client
-from paperlib.federated.simulator import Progress, Round, play_round, prepare
+from paperlib.federated.progress import Progress
+from paperlib.federated.simulator import Round, play_round
 from paperlib.federated.vectorised import train_stacked
-from paperlib.federated.workers import worker_pool
 from paperlib.methods import REGISTRY, FedAvg
+from paperlib.runs.prepare import prepare
+from paperlib.workers import worker_pool
 
 # Clients of very different sizes, with short last batches, and several epochs.
 UNEVEN = Experiment(
@@ -132,7 +133,7 @@ def test_recordings_serve_later_rounds_and_follow_the_learning_rate(pool: Execut
         return step
 
     data = load("digits", train_size=120, test_size=50)
-    for decay, recordings in ((1.0, 1), (0.5, 3)):
+    for decay, recordings in ((1.0, 1), (0.5, 1)):
         made.clear()
         method, progress = prepare(UNEVEN.replace(lr_decay=decay), data, torch.float64)
         captured = Captured(record)
@@ -218,23 +219,6 @@ def test_bfloat16_is_near_float32_and_recorded_in_the_digest(pool: Executor):
         assert rounded.dtype == torch.float32
         assert 1e-6 < float((rounded - exact).norm() / exact.norm()) < 1e-2
     assert UNEVEN.replace(precision="bfloat16").digest != UNEVEN.digest
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("engine", ["sequential", VECTORISED, "captured"])
-@pytest.mark.parametrize("method", STACKABLE)
-def test_engines_on_a_gpu_agree_with_the_cpu(method: str, engine: str, pool: Executor):
-    e = UNEVEN.replace(method=method, **NEEDS.get(method, {}))
-    _, expected = sequentially(e)
-    data = load("digits", train_size=e.train_size, test_size=e.test_size, device="cuda")
-    bound, progress = prepare(e, data, torch.float64)
-    chosen = choose(engine, bound, "cuda")
-    assert chosen.name == engine
-    for _ in range(2):
-        play_round(bound, progress, pool, engine=chosen)
-    there = copy.copy(progress)
-    there.theta = progress.theta.cpu()
-    assert float((there.theta - expected.theta).norm() / expected.theta.norm()) < 1e-9
 
 
 @pytest.mark.parametrize("engine", ["sequential", VECTORISED, "captured"])

@@ -9,8 +9,9 @@ import torch
 
 from paperlib import Experiment, Run, run
 from paperlib.data import load
-from paperlib.federated.simulator import play_round, prepare, sampled_clients, simulate
+from paperlib.federated.simulator import play_round, sampled_clients, simulate
 from paperlib.methods import REGISTRY, FedAvg
+from paperlib.runs.prepare import prepare
 
 
 @dataclass(kw_only=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from paperlib.federated.streams import rng, torch_rng
+from paperlib.random_streams import rng, torch_rng
 
 NAME = {"seed": 3, "purpose": "batches", "round": 5, "client": 7}
 

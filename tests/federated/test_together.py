@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from paperlib import Experiment, run, run_many
-from paperlib.runner import NotStackable, run_together
-from paperlib.store import Store
+from paperlib.runs.runner import NotStackable, run_together
+from paperlib.runs.store import Store
 
 ONE = Experiment(
     dataset="digits", train_size=120, test_size=50, model="mlp", width=0.1, alpha=0.3, clients=6, sampled=3, rounds=4,

@@ -1,6 +1,6 @@
 """A federation of four clients on random images: small enough for float64 and for every method in every test."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
@@ -15,9 +15,10 @@ from paperlib.data.batches import normalise
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Batch
 from paperlib.federated.local import start_visit
-from paperlib.federated.simulator import Progress, Row, play_round, prepare
-from paperlib.federated.workers import worker_pool
+from paperlib.federated.progress import Progress, Row
+from paperlib.federated.simulator import play_round
 from paperlib.methods import FedAvg
+from paperlib.runs.prepare import prepare
 
 CLASSES = 4
 SETTING: dict[str, Any] = {
@@ -35,12 +36,6 @@ def images() -> Dataset:
     noisy = (0.5 * patterns[labels] + 0.5 * draw.integers(0, 256, (len(labels), 1, 8, 8))).astype(np.uint8)
     x, y = torch.from_numpy(noisy), torch.from_numpy(labels)
     return Dataset("noise", x, y, x[::6], y[::6], tuple("abcd"), (0.5,), (0.25,), "random images")
-
-
-@pytest.fixture(scope="session")
-def pool() -> Iterator[Executor]:
-    with worker_pool(1) as pool:
-        yield pool
 
 
 @pytest.fixture

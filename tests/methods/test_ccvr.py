@@ -6,10 +6,10 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.data.batches import normalise
 from paperlib.federated.simulator import sampled_clients
-from paperlib.federated.streams import torch_rng
-from paperlib.ingredients.classifier import matrix_of, refit, with_matrix
-from paperlib.ingredients.gaussians import class_gaussians, drawn_features
+from paperlib.methods.math.classifier import matrix_of, refit, with_matrix
+from paperlib.methods.math.gaussians import class_gaussians, drawn_features
 from paperlib.networks import build
+from paperlib.random_streams import torch_rng
 
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}
 
@@ -51,7 +51,7 @@ def test_evaluated_classifier_is_the_global_one_refitted_to_those_draws(play):
 
 
 def test_calibration_improves_a_skewed_classifier(play):
-    method, progress, _ = play("ccvr", {"lr": 0.1, "epochs": 5, "calibrate_on": "all"}, rounds=2, lr=0.02, **SKEWED)
+    method, progress, _ = play("ccvr", {"lr": 0.1, "epochs": 5}, rounds=2, lr=0.02, **SKEWED)
     data = method.context.data
     x = normalise(data.test_images, data).double()
     losses = [
@@ -61,8 +61,20 @@ def test_calibration_improves_a_skewed_classifier(play):
     assert losses[1] < 0.8 * losses[0]
 
 
+def test_clients_that_were_never_sampled_count_as_well(play):
+    """By default, as in the source: one of four clients has taken part, and the features of all of them are fitted."""
+    method, progress, _ = play("ccvr", rounds=1, sampled=1)
+    data = method.context.data
+    labels = torch.cat([y for _, y in method.client_features(progress.theta, progress.server)])
+    assert torch.equal(labels.sort().values, data.train_labels.sort().values)
+    of_one = play("ccvr", {"calibrate_on": "sampled"}, rounds=1, sampled=1)[0]
+    fitted = [m.finish(progress.theta, progress.server) for m in (method, of_one)]
+    assert not torch.equal(*fitted)
+
+
 def test_a_class_that_nobody_has_keeps_its_row(play):
-    method, progress, _ = play("ccvr", {"lr": 0.1}, rounds=1, partition="two_classes", clients=2, sampled=1)
+    options = {"lr": 0.1, "calibrate_on": "sampled"}
+    method, progress, _ = play("ccvr", options, rounds=1, partition="two_classes", clients=2, sampled=1)
     (client,) = sampled_clients(method.context.experiment, 1)
     before, after = (
         matrix_of(method.net, theta) for theta in (progress.theta, method.finish(progress.theta, progress.server))
@@ -80,7 +92,8 @@ def test_training_and_traffic_are_fedavgs(play):
 
 def test_features_are_those_under_the_statistics_of_the_global_model(play):
     """BatchNorm's statistics that the server averages are those that the model is evaluated with."""
-    method, progress, _ = play("ccvr", rounds=2, model="resnet18", width=1 / 16, batch_size=16)
+    options = {"calibrate_on": "sampled"}
+    method, progress, _ = play("ccvr", options, rounds=2, model="resnet18", width=1 / 16, batch_size=16)
     assert torch.equal(progress.server["buffers"], progress.buffers)
     data, cohort = method.context.data, sampled_clients(method.context.experiment, 2)
     chosen = torch.cat([method.context.indices[client] for client in cohort])

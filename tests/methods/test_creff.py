@@ -8,7 +8,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 from paperlib.data.batches import normalise
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import play_round, sampled_clients
-from paperlib.ingredients.classifier import class_gradients, matrix_of, mismatch
+from paperlib.methods.math.classifier import class_gradients, matrix_of, mismatch
 
 CHEAP = {"m": 6, "match_steps": 5, "refit_epochs": 3}
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}

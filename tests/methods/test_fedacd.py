@@ -11,12 +11,14 @@ from paperlib import Experiment, run
 from paperlib.data.batches import epoch
 from paperlib.data.datasets import Dataset
 from paperlib.federated.local import start_visit, train_client
-from paperlib.federated.simulator import play_round, prepare, sampled_clients
-from paperlib.federated.streams import rng, torch_rng
-from paperlib.ingredients import losses, passes
-from paperlib.ingredients.label_matrix import label_matrix, score, shift_matrix, template_divergence
+from paperlib.federated.simulator import play_round, sampled_clients, simulate
 from paperlib.methods import REGISTRY
 from paperlib.methods.fedacd import FedACD
+from paperlib.methods.math import losses, passes
+from paperlib.methods.math.label_matrix import label_matrix, score, shift_matrix, template_divergence
+from paperlib.random_streams import rng, torch_rng
+from paperlib.runs.measures import measures_of
+from paperlib.runs.prepare import prepare
 
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}
 BATCH_NORM = SKEWED | {"model": "resnet18", "width": 1 / 16, "batch_size": 12}
@@ -272,6 +274,24 @@ def test_two_classes_leave_no_wrong_class_to_a_mixture(images, alpha, pool):
     f = torch.tensor([[2.0, -1.0], [50.0, -50.0]], requires_grad=True)
     loss = losses.flatness_loss(f, torch.tensor([0, 1]), torch.tensor([1, 0]))
     assert loss == 0 and (torch.autograd.grad(loss, f)[0] == 0).all()
+
+
+def test_one_class_in_all_leaves_nothing_to_learn_and_full_weights(images, pool):
+    """Every P is the one number 1, as is its template: V = 1, both losses are 0, and the measure is that of a Q met."""
+    one = images.train_labels == 0
+    data = Dataset(
+        "one", images.train_images[one], images.train_labels[one], images.test_images, 0 * images.test_labels,
+        ("a",), images.mean, images.std, "random images",
+    )  # fmt: skip
+    e = Experiment(
+        dataset="digits", model="mlp", width=0.03, partition="iid", clients=4, sampled=4, rounds=1, batch_size=8,
+        method="fedacd", measure=("adaptability",),
+    )  # fmt: skip
+    method, progress = prepare(e, data)
+    sent = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}).upload
+    assert float(sent["V"]) == 1 and (sent["delta"] == 0).all()
+    (row,) = simulate(method, progress, pool, measures=measures_of(method.context.experiment))
+    assert row["template_kl"] == row["uniform_kl"] == row["adaptability_risk"] == 0
 
 
 # -- the server

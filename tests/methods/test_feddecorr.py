@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.nn.functional import conv2d, cross_entropy, max_pool2d
 
-from paperlib.ingredients.losses import correlation
+from paperlib.methods.math.losses import correlation
 
 
 def random(*shape):

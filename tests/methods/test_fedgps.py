@@ -13,10 +13,11 @@ from paperlib.data.batches import normalise
 from paperlib.data.surrogate import surrogate_batch
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import play_round, sampled_clients
-from paperlib.ingredients.distances import mmd, sliced_wasserstein, supervised_contrastive
 from paperlib.methods import REGISTRY, FedAvg, build
 from paperlib.methods.fedgps import FedGPS
-from paperlib.store import Store
+from paperlib.methods.math.distances import mmd, sliced_wasserstein, supervised_contrastive
+from paperlib.runs.check import check
+from paperlib.runs.store import Store
 
 SMALL: dict[str, Any] = {"surrogate_images": 10, "surrogate_batch": 12}
 RESNET: dict[str, Any] = {"model": "resnet18", "width": 1 / 16, "batch_size": 16}
@@ -142,7 +143,8 @@ def test_separate_passes_keep_the_running_statistics_of_fedavg(start, monkeypatc
     plain, progress = start("wide", **RESNET)
     separate, joint = (start("fedgps", SMALL | OFF | {"bn": bn}, **RESNET)[0] for bn in ("separate", "joint"))
     expected = statistics(plain, progress)
-    torch.testing.assert_close(statistics(separate, progress), expected, atol=1e-12, rtol=0)
+    # A batch of another length is added up in another order, on some processors: the last bits of values up to 1e4.
+    torch.testing.assert_close(statistics(separate, progress), expected, atol=1e-12, rtol=1e-14)
     assert (statistics(joint, progress) - expected).abs().max() > 1e-2
 
 
@@ -231,7 +233,7 @@ def test_only_clients_of_the_last_round_hold_their_update(start, pool, name):
         cohort, theta = sampled_clients(method.context.experiment, round), progress.theta
         received |= dict.fromkeys(cohort, theta)
         play_round(method, progress, pool)
-        kept = {"delta"} if name == "fedgps" else {"delta", "downloaded"}
+        kept = {"delta", "seen"} if name == "fedgps" else {"delta", "seen", "downloaded"}
         for client, own in progress.clients.items():
             assert set(own) == (kept if client in cohort else kept - {"delta"})
             if name == "fedgps_cf":
@@ -245,7 +247,7 @@ def test_only_clients_of_the_last_round_hold_their_update(start, pool, name):
 
 def test_state_of_a_method_it_is_wrapped_around_is_kept(play):
     _, progress, _ = play("fedgps", SMALL | {"base": "scaffold"}, rounds=1)
-    assert {name for own in progress.clients.values() for name in own} == {"delta", "c"}
+    assert {name for own in progress.clients.values() for name in own} == {"delta", "seen", "c"}
 
 
 @pytest.mark.parametrize(
@@ -274,7 +276,7 @@ class Interrupted(Exception):
 @pytest.mark.parametrize(
     ("name", "options", "changes"),
     [
-        ("fedgps", {"require_history": True}, {"momentum_buffer": "keep"}),
+        ("fedgps", {}, {"momentum_buffer": "keep"}),
         ("fedgps_cf", {"preset": "paper", "eta_g": 0.8}, {}),
     ],
 )
@@ -311,11 +313,12 @@ def test_clients_without_samples_do_not_stop_a_run(tiny, store):
 DOCUMENTED = {
     "authors": {
         "lambda_1": 1.0, "lambda_2": 0.1, "lambda_g": 0.5, "eta_g": 1.0, "path_sign": 1, "path_norm": "layer_sum",
-        "match_classes": False, "prototypes": "training", "clip": 10.0,
+        "match_classes": False, "prototypes": "training", "clip": 10.0, "require_history": True,
+        "surrogate": "stylegan",
     },
     "paper": {
         "lambda_1": 0.1, "lambda_2": 0.1, "lambda_g": 0.5, "eta_g": 1.0, "path_sign": -1, "path_norm": "global",
-        "match_classes": True, "prototypes": "fixed", "clip": 0.0,
+        "match_classes": True, "prototypes": "fixed", "clip": 0.0, "require_history": False, "surrogate": "gaussian",
     },
 }  # fmt: skip
 
@@ -325,13 +328,14 @@ DOCUMENTED = {
 def test_preset_decides_what_is_not_given(name, preset):
     method = build(name, {"preset": preset})
     assert {option: getattr(method, option) for option in DOCUMENTED[preset]} == DOCUMENTED[preset]
-    common = {"surrogate": "gaussian", "surrogate_batch": 128, "surrogate_weight": 1.0, "bn": "joint"}
+    common = {"surrogate_batch": 128, "surrogate_weight": 1.0, "bn": "joint"}
     assert {option: getattr(method, option) for option in common} == common
 
 
 @pytest.mark.parametrize(("preset", "other"), [("authors", "paper"), ("paper", "authors")])
 def test_option_that_is_given_wins_over_the_preset(preset, other):
-    for option in ("path_sign", "path_norm", "match_classes", "prototypes", "clip", "lambda_1"):
+    decided = "path_sign path_norm match_classes prototypes clip lambda_1 require_history surrogate"
+    for option in decided.split():
         method = build("fedgps", {"preset": preset, option: DOCUMENTED[other][option]})
         expected = DOCUMENTED[preset] | {option: DOCUMENTED[other][option]}
         assert {name: getattr(method, name) for name in expected} == expected
@@ -346,7 +350,7 @@ def test_default_preset_is_that_of_the_authors():
     ("options", "sentence"),
     [
         ({"preset": "table"}, "preset of FedGPS is 'table', but must be authors or paper"),
-        ({"surrogate": "stylegan"}, "surrogate of FedGPS is 'stylegan', but must be gaussian or latent or none"),
+        ({"surrogate": "gan"}, "surrogate of FedGPS is 'gan', but must be stylegan or gaussian or latent or none"),
         ({"distance": "kl"}, "distance of FedGPS is 'kl', but must be supcon or w1 or mmd"),
         ({"path_sign": 0}, "path_sign of FedGPS is 0, but must be 1 or -1"),
         ({"path_norm": "max"}, "path_norm of FedGPS is 'max', but must be layer_sum or global"),
@@ -356,14 +360,14 @@ def test_default_preset_is_that_of_the_authors():
         ({"lambda_1": float("nan")}, "lambda_1 of FedGPS is nan, but must be at least 0"),
         ({"clip": -10.0}, "clip of FedGPS is -10.0, but must be at least 0"),
         ({"surrogate_seed": -1}, "surrogate_seed of FedGPS is -1, but must be at least 0"),
-        ({"eta_g": 0}, "eta_g of FedGPS is 0, but must be above 0"),
+        ({"eta_g": 0}, "eta_g of FedGPS is 0.0, but must be above 0"),
         ({"surrogate_batch": 0}, "surrogate_batch of FedGPS is 0, but must be above 0"),
         ({"surrogate_images": 0}, "surrogate_images of FedGPS is 0, but must be above 0"),
     ],
 )
 def test_impossible_options_are_refused_before_there_is_a_run(options, sentence):
     with pytest.raises(ValueError, match=f"^{sentence}"):
-        Experiment(method="fedgps", method_options=options)
+        check(Experiment(method="fedgps", method_options=options))
 
 
 def test_weights_by_size_are_refused(start):

@@ -12,12 +12,14 @@ from torch.nn.functional import cross_entropy
 from paperlib import Experiment, run
 from paperlib.data.batches import epoch
 from paperlib.federated.local import train_client
-from paperlib.federated.simulator import Progress, play_round, sampled_clients
-from paperlib.federated.streams import rng, torch_rng
-from paperlib.ingredients.losses import correlation
+from paperlib.federated.progress import Progress
+from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods import FedAvg, build
 from paperlib.methods.fedimpro import FedImpro
-from paperlib.store import Store
+from paperlib.methods.math.losses import correlation
+from paperlib.random_streams import rng, torch_rng
+from paperlib.runs.check import check
+from paperlib.runs.store import Store
 
 NAMES = ("mu", "s")
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}
@@ -63,14 +65,14 @@ def test_three_rounds_equal_a_plain_loop(play, start, options):
     theta, mu, s = initial.theta, initial.server["mu"], initial.server["s"]
     variance, beta_g = options.get("spread") == "var", options.get("beta_g", 0.0)
     s_max, beta_m = options.get("s_max", 0.1), 1 - min(1, mu.shape[1] / 5000)
-    count = options.get("n_fake", 4 * (8 // 4 + 1))
-    if options.get("preset") == "paper":
-        s_max, beta_m, count = math.inf, 0.9, 8
+    paper = options.get("preset") == "paper"
+    if paper:
+        s_max, beta_m = math.inf, 0.9
     assert 0 < beta_m < 1
     for r in range(3):
         w = r * 2 / options.get("ramp", 500)
         w = {"ramp_clipped": min(w, 1), "mix": min(w, 1) / 2}.get(options.get("schedule"), w)
-        w = 1.0 if options.get("preset") == "paper" else w
+        w = 1.0 if paper else w
         u = w if options.get("schedule") == "mix" else 0.0
         cohort, sent = sampled_clients(context.experiment, r + 1), []
         for k in cohort:
@@ -78,6 +80,7 @@ def test_three_rounds_equal_a_plain_loop(play, start, options):
             order, noise = rng(0, "batches", r + 1, k), torch_rng(0, "device draws", r + 1, k)
             for _ in range(2):
                 for x, y in epoch(context.data, context.indices[k], 8, False, order):
+                    count = options.get("n_fake", len(y) if paper else 4 * (len(y) // 4 + 1))
                     y_fake = torch.arange(count) % 4
                     z = torch.randn(count, mu.shape[1], generator=noise).double()
                     fake = mu_k[y_fake] + (s_k**0.5 if variance else s_k)[y_fake] * z
@@ -416,13 +419,13 @@ def test_cut_that_the_network_does_not_have_is_refused(start, options, sentence)
         ({"fixed_std": -0.1}, "fixed_std of FedImpro is -0.1, but must be at least 0"),
         ({"s_max": -1.0}, "s_max of FedImpro is -1.0, but must be inf or at least 0"),
         ({"min_count": -1}, "min_count of FedImpro is -1, but must be at least 0"),
-        ({"ramp": 0}, "ramp of FedImpro is 0, but must be above 0"),
+        ({"ramp": 0}, "ramp of FedImpro is 0.0, but must be above 0"),
         ({"joint_bn": "yes"}, "joint_bn of fedimpro is 'yes', which is not of the kind"),
     ],
 )
 def test_impossible_options_are_refused_before_there_is_a_run(options, sentence):
     with pytest.raises(ValueError, match=sentence):
-        Experiment(method="fedimpro", method_options=options)
+        check(Experiment(method="fedimpro", method_options=options))
 
 
 OPEN = ("schedule", "joint_bn", "beta_m", "n_fake", "s_max")

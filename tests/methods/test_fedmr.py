@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from paperlib.federated.simulator import play_round, sampled_clients
-from paperlib.federated.streams import rng
 from paperlib.methods import build
+from paperlib.random_streams import rng
 
 FULL = {"batch_size": 100, "local_epochs": 3, "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, "sampled": 3}
 

@@ -1,6 +1,9 @@
+import numpy as np
 import pytest
 import torch
 
+from paperlib import papers
+from paperlib.data import partition
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods import build, combine
@@ -90,3 +93,29 @@ def test_methods_whose_updates_are_not_sums_of_equal_steps_are_refused(other):
     for outer, base in (("fednova", other), (other, "fednova")):
         with pytest.raises(ValueError, match="cannot be combined"):
             build(outer, {"base": base})
+
+
+@pytest.mark.parametrize(("weighting", "median", "high"), [(None, 0.33, 0.57), ("uniform", 5.8, 20.0)])
+def test_largest_share_of_a_client_in_the_setting_of_fedacd(start, weighting, median, high):
+    """CIFAR-10, beta = 0.05: what an update counts for in a round; weights by size keep it below 1, equal ones do not.
+
+    The coefficients are read off an aggregation of unit vectors; a_k is summed step by step.
+    """
+    bound, largest = start("fednova", weighting=weighting or "size")[0], []
+    for e in papers.experiments("fedacd", "T1", scale="paper", seeds=3):
+        if (e.method, e.dataset, e.alpha) != ("fednova", "cifar10", 0.05):
+            continue
+        assert e.weighting == "size"
+        labels = torch.arange(50_000) % 10
+        parts = partition(labels, e.partition, clients=20, alpha=e.alpha, seed=e.seed, min_samples=e.min_samples)
+        bound.context.sizes = torch.tensor([len(part) for part in parts])
+        for round in range(1, 101):
+            cohort = sampled_clients(e, round)
+            steps = [5 * -(-len(parts[k]) // 64) for k in cohort]
+            unit = torch.eye(len(cohort), bound.net.size, dtype=torch.float64)
+            sent = [{"delta": d, "a": torch.tensor(by_recursion(n, 0.9))} for d, n in zip(unit, steps, strict=True)]
+            weights = map(bound.weight, bound.weights(cohort), sent)
+            new, _ = bound.aggregate({}, torch.zeros_like(unit[0]), zip(weights, cohort, sent, strict=True))
+            largest.append(float(new.max()))
+    assert len(largest) == 300
+    assert np.percentile(largest, [50, 95]).tolist() == pytest.approx([median, high], rel=0.1)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from paperlib.ingredients.losses import not_true, softened_kl
+from paperlib.methods.math.losses import not_true, softened_kl
 
 
 def term(teacher, student, y, tau=1.0):

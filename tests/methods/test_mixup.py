@@ -111,7 +111,7 @@ def test_loss_of_a_mixture_is_the_mixture_of_the_losses(start, batch_of, elsewhe
     batch, theta = method.mixed(batch_of(method, progress, size=40)), elsewhere(progress)
     a, b = (float(alone.loss(theta, replace(batch, y=y, partner=None), {}, {})) for y in (batch.y, batch.partner))
     assert a != pytest.approx(b, rel=1e-3) and 0.01 < batch.rho < 0.99
-    expected = batch.rho * a + (1 - batch.rho) * b
+    expected = float(batch.rho * a + (1 - batch.rho) * b)
     assert float(method.loss(theta, batch, {}, {})) == pytest.approx(expected, abs=1e-12)
 
 

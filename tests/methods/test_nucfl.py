@@ -6,8 +6,8 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import play_round
-from paperlib.ingredients.losses import dca, mdca
-from paperlib.metrics.cka import linear_cka
+from paperlib.methods.math.cka import linear_cka
+from paperlib.methods.math.losses import dca, mdca
 
 
 def random(*shape: int, seed: int = 7) -> torch.Tensor:

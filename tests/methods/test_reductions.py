@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from paperlib.federated.simulator import play_round
-from paperlib.ingredients.passes import teacher_logits
 from paperlib.methods import REGISTRY
+from paperlib.methods.math.passes import teacher_logits
 
 NEUTRAL = [
     ("fedavgm", {"beta": 0.0}),
@@ -30,11 +30,15 @@ NEUTRAL = [
     ("ccvr", {"epochs": 0}),
     ("vhl", {"surrogate_classes": 0}),
     ("nucfl", {"beta": 0.0}),
+    ("fednsam", {"gamma": 0.0, "rho": 0.0}),
+    ("fednsam", {"gamma": 0.0, "rho": 0.0, "perturbation": "gradient"}),
+    ("fixbn", {}),  # these networks have no BatchNorm
 ]
 # What travels with these beside the model is checked with each of them.
-OTHER_NETWORK = {"fedgps", "fedgps_cf", "fedacd", "fedacd_base", "fedimpro", "fednh", "spherefed", "vhl"}
+OTHER_NETWORK = {"fedgps", "fedgps_cf", "fedacd", "fedacd_base", "fedimpro", "fednh", "fixbn", "spherefed", "vhl"}
 OTHER_TRAFFIC = {
     "scaffold", "fednova", "fedgps", "fedgps_cf", "fedacd", "fedimpro", "creff", "fednh", "nucfl",
+    "fednsam", "fedmuon", "fedwmsam",
 }  # fmt: skip
 
 

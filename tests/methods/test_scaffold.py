@@ -5,8 +5,8 @@ import torch
 from paperlib.federated.context import Batch, Optimizer
 from paperlib.federated.local import start_visit, train_client
 from paperlib.federated.simulator import play_round
-from paperlib.ingredients.vectors import effective_steps
 from paperlib.methods import FedAvg
+from paperlib.methods.math.vectors import effective_steps
 from paperlib.methods.scaffold import Scaffold
 
 

@@ -5,8 +5,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from paperlib.data.batches import normalise
-from paperlib.data.surrogate import surrogate_batch
-from paperlib.ingredients.distances import supervised_contrastive
+from paperlib.data.surrogate import surrogate_batch, surrogate_set
+from paperlib.methods.math.distances import supervised_contrastive
 
 SMALL = {"surrogate_images": 10, "surrogate_batch": 12}
 RESNET = {"model": "resnet18", "width": 1 / 16, "batch_size": 16}
@@ -25,6 +25,16 @@ def test_loss_is_the_sum_of_its_terms(start, batch_of, elsewhere, virtual):
     expected += 0.3 * supervised_contrastive(torch.cat([z, z_v]), torch.cat([twin.y, y]))
     expected += 0.2 * supervised_contrastive(z_v, y)
     assert method.loss(theta, batch, {}, {}).item() == pytest.approx(expected.item(), rel=1e-10)
+
+
+@pytest.mark.parametrize("name", ["vhl", "fedgps", "fedgps_cf"])
+def test_images_are_those_of_a_stylegan_by_default_and_gaussians_by_option(start, name):
+    method, _ = start(name, SMALL)
+    gaussian, _ = start(name, SMALL | {"surrogate": "gaussian"})
+    shape = method.context.data.shape
+    assert torch.equal(method.images.images, surrogate_set("stylegan", shape, 4, 10).images)
+    assert torch.equal(gaussian.images.images, surrogate_set("gaussian", shape, 4, 10).images)
+    assert not torch.equal(method.images.images, gaussian.images.images)
 
 
 def test_virtual_features_stand_still_for_the_real_ones(start, batch_of, elsewhere):
@@ -93,6 +103,7 @@ def test_evaluated_model_knows_the_real_classes_only(play, start):
     ("options", "changes", "sentence"),
     [
         ({"alpha": -1.0}, {}, "alpha of VHL is -1.0, but must be at least 0"),
+        ({"surrogate": "latent"}, {}, "surrogate of VHL is 'latent', but must be stylegan or gaussian"),
         ({"surrogate_batch": 0}, {}, "surrogate_batch of VHL is 0, but must be at least 1"),
         ({"base": "fednh"}, {}, "VHL takes its virtual classes out by their biases, but mlp has none"),
         ({"base": "feddecorr"}, {}, "VHL cannot be wrapped around FedDecorr, whose loss it would not see"),

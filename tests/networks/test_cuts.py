@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from paperlib.federated.streams import torch_rng
-from paperlib.networks import build
+from paperlib.networks import MODELS, build, smallest_side
+from paperlib.random_streams import torch_rng
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,8 @@ from paperlib.networks import build
         ("resnet18", (1, 28, 28), "stage3", 25_088),
         ("resnet50", (3, 32, 32), "stage3", 131_072),
         ("resnet50", (3, 32, 32), "classifier", 2_048),
+        ("resnet10", (3, 32, 32), "stage3", 32_768),
+        ("resnet14", (3, 32, 32), "stage3", 131_072),
         ("vgg9", (3, 32, 32), 3, 4_096),
         ("vgg9", (3, 32, 32), "classifier", 512),
         ("fedacd_cnn", (3, 32, 32), "fc1", 1_600),
@@ -45,8 +47,7 @@ def test_features_at_a_cut_are_as_long_as_the_papers_say(model, shape, cut, leng
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)])
 @pytest.mark.parametrize(
     "model",
-    ["resnet18", "resnet18_gn", "resnet50", "fedacd_resnet18", "vgg9", "fedacd_cnn", "vit"]
-    + ["cnn2", "cnn3", "cnn3_plain", "cnn3_narrow", "lenet", "googlenet"],
+    [name for name in MODELS if name not in ("mlp", "cnn", "vgg11")],
 )
 def test_every_tensor_takes_part_in_the_loss_at_every_image_size(model, shape):
     net = build(model, shape, 10, width=1 / 8)
@@ -54,7 +55,14 @@ def test_every_tensor_takes_part_in_the_loss_at_every_image_size(model, shape):
     x = torch.randn(3, *shape, generator=torch_rng(0, "images"))
     logits = net(theta, x, buffers=net.initial_buffers(), train=True)
     g = torch.autograd.grad(cross_entropy(logits, torch.arange(3)), theta)[0]
-    assert [name for name, value in net.split(g).items() if not value.any() or not value.isfinite().all()] == []
+    assert g.isfinite().all()
+    values = net.split(g)
+    # BatchNorm takes off the mean of a map, and with it the bias of the convolution before it, whose gradient is what
+    # rounding leaves: nothing on some processors.
+    blocks = {name.removesuffix(".1.running_mean") for name in net.split_buffers(net.initial_buffers())}
+    for block in blocks:
+        assert values.pop(f"{block}.0.bias", g.new_zeros(1)).abs().max() < 1e-5
+    assert [name for name, value in values.items() if not value.any()] == []
 
 
 def test_vit_tells_the_places_of_patches_apart():
@@ -79,14 +87,43 @@ def test_vit_tells_the_places_of_patches_apart():
         ("lenet", (1, 15, 15), 1, "lenet takes images of at least 16x16 pixels, not 15x15"),
         ("vit", (1, 30, 32), 1, "vit takes images whose sides are multiples of 4 pixels, not 30x32"),
         ("fedacd_resnet18", (3, 64, 64), 0.3, "19 channels do not divide into 2 groups of GroupNorm; choose a width"),
-        ("resnet18_gn", (3, 32, 32), 0.7, "45 channels do not divide into 32 groups of GroupNorm; choose a width"),
-        ("resnet18_gn", (3, 32, 32), 0.001, "0 channels do not divide into 32 groups of GroupNorm; choose a width"),
+        ("resnet18_gn", (3, 32, 32), 0.7, "45 channels do not divide into 22 groups of GroupNorm; choose a width"),
+        ("resnet10_gn", (3, 32, 32), 1.1, "70 channels do not divide into 32 groups of GroupNorm; choose a width"),
+        ("resnet18_gn", (3, 32, 32), 0.001, "resnet18_gn of width 0.001 has an empty layer on 32x32 images; widen it"),
         ("cnn", (3, 32, 32), 0.001, "cnn of width 0.001 has an empty layer on 32x32 images; widen it"),
     ],
 )
 def test_impossible_sizes_are_refused_in_one_sentence(model, shape, width, sentence):
     with pytest.raises(ValueError, match=sentence):
         build(model, shape, 10, width)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_smallest_images_train_every_tensor_and_smaller_ones_are_refused(model):
+    side = smallest_side(model)
+    sentence = f"{model} takes images of at least {side}x{side} pixels, not {side + 3}x{side - 1}"
+    with pytest.raises(ValueError, match=sentence):
+        build(model, (1, side + 3, side - 1), 10)
+    net = build(model, (1, side, side), 10, width=1 / 8)
+    theta = net.initial(torch_rng(0, "theta")).requires_grad_()
+    x, y = torch.randn(20, 1, side, side, generator=torch_rng(0, "images")), torch.arange(20) % 10
+    logits = net(theta, x, buffers=net.initial_buffers(), train=True)
+    g = torch.autograd.grad(cross_entropy(logits, y), theta)[0]
+    assert logits.isfinite().all() and g.isfinite().all()
+    assert net.split(g)["classifier.weight"].any()
+
+
+@pytest.mark.parametrize("shape", [(1, 14, 14), (3, 16, 16)])
+def test_half_of_the_side_is_enough_for_all_networks_but_the_unpadded(shape):
+    refused = {model for model in MODELS if smallest_side(model) > shape[1]}
+    unpadded = {"cnn3", "cnn3_plain", "cnn3_narrow"}
+    assert refused == (unpadded if shape[1] == 16 else unpadded | {"fedacd_cnn", "lenet"})
+    for model in MODELS:
+        if model in refused or (model == "vit" and shape[1] == 14):
+            with pytest.raises(ValueError, match=f"{model} takes images"):
+                build(model, shape, 10)
+        else:
+            assert build(model, shape, 10).size
 
 
 @pytest.mark.parametrize(("model", "side"), [("cnn2", 4), ("cnn3", 18), ("cnn3_narrow", 18), ("lenet", 16)])

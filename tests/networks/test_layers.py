@@ -1,14 +1,16 @@
 """Convolutions of a stack, max-pooling, BatchNorm at the last batch of one sample, dropout of whole channels."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from paperlib.federated.streams import torch_rng
 from paperlib.networks import build
 from paperlib.networks.layers import BatchNorm, Conv2d, Dropout, MaxPool
 from paperlib.networks.stacking import gradient, is_stacked, stacked
+from paperlib.random_streams import torch_rng
 
 
 def draw(*shape: int) -> Tensor:
@@ -56,6 +58,28 @@ def test_convolution_as_a_product_of_matrices_is_the_convolution_also_of_a_stack
     assert torch.allclose(apply(product, "layer.weight", weights[0], x[0]), expected[0], rtol=1e-12, atol=1e-12)
     found = torch.vmap(lambda w, x: apply(product, "layer.weight", w, x))(weights, x)
     assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("stride", [2, (3, 1)])
+def test_a_strided_1x1_convolution_is_torchs_also_of_a_stack(stride):
+    layer, plain = (kind(4, 6, 1, stride).double() for kind in (Conv2d, nn.Conv2d))
+    plain.load_state_dict(layer.state_dict())
+    x = draw(2, 5, 4, 9, 8).double()
+
+    def gradients(conv: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        at = x[0].clone().requires_grad_()
+        out = conv(at)
+        return [out, *torch.autograd.grad((out * draw(*out.shape)).sum(), (at, layer.weight, layer.bias))]
+
+    at = x[0].clone().requires_grad_()
+    out = plain(at)
+    expected = [out, *torch.autograd.grad((out * draw(*out.shape)).sum(), (at, plain.weight, plain.bias))]
+    for convolution in (layer, layer.product):
+        for value, right in zip(gradients(convolution), expected, strict=True):
+            torch.testing.assert_close(value, right, rtol=1e-12, atol=1e-12)
+    with stacked():
+        together = torch.vmap(layer)(x)
+    torch.testing.assert_close(together, torch.stack([plain(images) for images in x]), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [(8, 8), (7, 8), (2, 6)])
@@ -159,7 +183,8 @@ def test_clients_side_by_side_under_vmap_have_the_gradients_and_statistics_of_on
     gradient = torch.func.grad(loss)
     together = net.initial_buffers().double().repeat(3, 1)
     single = together.clone()
-    g = torch.func.vmap(gradient)(thetas, together, x, y)
+    with stacked():
+        g = torch.func.vmap(gradient)(thetas, together, x, y)
     expected = torch.stack([gradient(*client) for client in zip(thetas, single, x, y, strict=True)])
     assert (g - expected).abs().max() < 1e-11
     assert expected.abs().max() > 1e-3

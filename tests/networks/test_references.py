@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from paperlib._torchvision import torchvision
-from paperlib.federated.streams import torch_rng
 from paperlib.networks import build
 from paperlib.networks.googlenet import Inception
+from paperlib.random_streams import torch_rng
 
 
 def images(*shape: int) -> Tensor:
@@ -30,6 +30,34 @@ def test_fedacd_resnet18_is_torchvisions_with_two_groups_and_no_bias(reference_r
     agree(
         build("fedacd_resnet18", (3, 64, 64), 20, width=1 / 2), plain, images(1, 3, 64, 64), torch.arange(1), train=True
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "block", "norm", "bias"),
+    [
+        ("resnet10", "BasicBlock", nn.BatchNorm2d, True),
+        ("resnet14", "Bottleneck", nn.BatchNorm2d, True),
+        ("resnet10_gn", "BasicBlock", lambda channels: nn.GroupNorm(32, channels), True),
+        ("fedacd_resnet10", "BasicBlock", lambda channels: nn.GroupNorm(2, channels), False),
+    ],
+)
+def test_shallow_resnets_are_torchvisions_with_one_block_a_stage(model, block, norm, bias, agree):
+    models = torchvision().models.resnet
+    plain = models.ResNet(getattr(models, block), [1, 1, 1, 1], num_classes=20, norm_layer=norm)
+    plain.conv1, plain.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
+    plain.fc = nn.Linear(plain.fc.in_features, 20, bias)
+    agree(build(model, (3, 16, 16), 20), plain, images(3, 3, 16, 16), torch.arange(3), train=True)
+
+
+@pytest.mark.parametrize("width", [1 / 2, 1 / 4, 1 / 8, 1 / 32])
+def test_groups_of_a_narrow_network_have_the_channels_of_the_whole_ones(width):
+    def channels(model: str, width: float) -> list[float]:
+        net = build(model, (3, 32, 32), 10, width)
+        norms = [layer for stage in net.stages for layer in net.module(stage).modules() if type(layer) is nn.GroupNorm]
+        return [layer.num_channels / layer.num_groups for layer in norms]
+
+    assert channels("resnet18_gn", width) == channels("resnet18_gn", 1)
+    assert min(channels("fedacd_resnet18", width)) == max(32 * width, 2)  # two groups, down to two channels in each
 
 
 @pytest.mark.parametrize(("channels", "size", "flat"), [(3, 32, 1_600), (1, 28, 1_024), (3, 64, 10_816)])

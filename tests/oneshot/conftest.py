@@ -11,7 +11,7 @@ from paperlib import Experiment, networks
 from paperlib.data.datasets import Dataset, load
 from paperlib.data.partitions import partition
 from paperlib.federated.context import Context
-from paperlib.federated.simulator import Progress
+from paperlib.federated.progress import Progress
 from paperlib.networks import Network
 from paperlib.networks.layers import BatchNorm, torch_default, torchvision_default
 from paperlib.oneshot import REGISTRY

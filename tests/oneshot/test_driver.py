@@ -3,16 +3,19 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from paperlib import Experiment, networks, run, run_many
 from paperlib.federated.engines import SEQUENTIAL
-from paperlib.federated.simulator import dataset_of
-from paperlib.federated.workers import worker_pool
 from paperlib.oneshot import REGISTRY
 from paperlib.oneshot.aggregation import accuracy
 from paperlib.oneshot.clients import Clients
-from paperlib.oneshot.driver import prepare, simulate
-from paperlib.store import Store
+from paperlib.oneshot.driver import simulate
+from paperlib.oneshot.ensemble import Ensemble, Model
+from paperlib.runs.check import check
+from paperlib.runs.prepare import dataset_of, history_rows, parts_of, prepare_one_shot
+from paperlib.runs.store import Store
+from paperlib.workers import worker_pool
 
 SMALL = {"distill_epochs": 3, "generator_steps": 2, "batch": 16, "latent": 8, "generator_width": 0.06}
 E = Experiment(
@@ -25,7 +28,7 @@ TWO_ROUNDS = E.replace(rounds=2, method_options=SMALL | {"distill_epochs": 2})
 def test_the_clients_are_those_of_one_round_of_fedavg(tmp_path):
     averaged = run(E.replace(method="fedavg", method_options={}), store=tmp_path)
     with worker_pool(1) as pool:
-        _, progress, clients = prepare(E, dataset_of(E), Store(tmp_path))
+        _, progress, clients = prepare_one_shot(E, dataset_of(E), Store(tmp_path))
         models = clients.models(1, progress.theta, progress.buffers, SEQUENTIAL, pool)
     mean = sum(p * model.theta for p, model in zip(clients.shares, models, strict=True))
     assert torch.allclose(mean, averaged.parameters, atol=1e-6)
@@ -54,12 +57,12 @@ def test_an_interrupted_run_ends_with_the_same_bits(e, tmp_path):
     whole = run(e, store=tmp_path / "whole")
 
     def stop(row):
-        if row["round"] == e.rows - 1:
+        if row["round"] == history_rows(e) - 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run(e, store=tmp_path / "parts", on_round=stop)
-    assert Store(tmp_path / "parts").rounds_done(e) == e.rows - 1
+    assert Store(tmp_path / "parts").rounds_done(e) == history_rows(e) - 1
     again = run(e, store=tmp_path / "parts")
     assert torch.equal(again.parameters, whole.parameters) and torch.equal(again.buffers, whole.buffers)
     same = [c for c in whole.history if c != "seconds"]
@@ -71,7 +74,7 @@ def test_the_second_round_starts_from_the_servers_model(tmp_path):
     assert rounds.communication_round.tolist() == [1, 1, 2, 2] and rounds.epoch.tolist() == [1, 2, 1, 2]
     assert (rounds.bytes_up > 0).tolist() == [True, False, True, False]
     with worker_pool(1) as pool:
-        method, progress, clients = prepare(TWO_ROUNDS, dataset_of(E))
+        method, progress, clients = prepare_one_shot(TWO_ROUNDS, dataset_of(E))
         rows = simulate(method, progress, clients, pool)
         next(rows), next(rows)
         expected = clients.models(2, progress.theta.clone(), progress.buffers.clone(), SEQUENTIAL, pool)
@@ -82,9 +85,28 @@ def test_the_second_round_starts_from_the_servers_model(tmp_path):
     assert not list((tmp_path / "clients").glob(f"{TWO_ROUNDS.digest}-*")), "models of later rounds are not kept"
 
 
+@pytest.mark.parametrize(("name", "same"), [("dense", False), ("fedhydra", False), ("co_boosting", True)])
+def test_of_clients_and_student_only_co_boostings_start_alike(name, same):
+    method, progress, clients = prepare_one_shot(E.replace(method=name), dataset_of(E))
+    theta, buffers = clients.start(0, 1, progress.theta, progress.buffers)
+    method.start(Ensemble([Model(method.net, theta, buffers)], [1.0], 10), progress, 1)
+    assert torch.equal(progress.theta, theta) == same
+
+
+def test_the_clients_losses_are_those_on_their_own_samples(tmp_path):
+    last = run(E, store=tmp_path).history.iloc[-1]
+    data, parts = dataset_of(E), parts_of(E, dataset_of(E))
+    with worker_pool(1) as pool:
+        _, progress, clients = prepare_one_shot(E, data, Store(tmp_path))
+        models = clients.models(1, progress.theta, progress.buffers, SEQUENTIAL, pool)
+    for k, (model, part) in enumerate(zip(models, parts, strict=True)):
+        loss = cross_entropy(model(data.train_images[part].float() / 255), data.train_labels[part])
+        assert last[f"client_{k}_loss"] == pytest.approx(float(loss), rel=1e-4)
+
+
 def test_clients_with_networks_of_their_own(tmp_path):
     e = E.replace(client_models=("lenet", "cnn2", "mlp"), method="fedhydra", width=0.5)
-    _, _, clients = prepare(e, dataset_of(E))
+    _, _, clients = prepare_one_shot(e, dataset_of(E))
     sizes = [method.net.size for method in clients.methods]
     assert sizes == [networks.build(name, (1, 28, 28), 10, 0.5).size for name in e.client_models]
     with pytest.warns(UserWarning, match="clients without BatchNorm add nothing to the loss of lambda_1: 0, 2"):
@@ -113,14 +135,14 @@ def test_clients_with_networks_of_their_own(tmp_path):
 def test_impossible_descriptions_are_refused_in_a_sentence(changes, sentence):
     base = {"client_models": ("lenet", "cnn2", "mlp"), "method_options": {}}
     with pytest.raises(ValueError, match=sentence):
-        E.replace(**base | changes)
+        check(E.replace(**base | changes))
 
 
 def test_every_method_is_described_and_played(tmp_path):
     for name in REGISTRY:
         options = {} if name == "ot" else SMALL
         found = run(E.replace(method=name, method_options=options), store=tmp_path)
-        assert len(found.history) == found.experiment.rows and not found.summary["failed"]
+        assert len(found.history) == history_rows(found.experiment) and not found.summary["failed"]
         assert found.history.ensemble_accuracy.notna().sum() == 1
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paperlib.federated.streams import torch_rng
 from paperlib.oneshot.generator import KINDS, generator
+from paperlib.random_streams import torch_rng
 
 
 def noise(*shape: int) -> Tensor:

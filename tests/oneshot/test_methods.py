@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from paperlib.data.batches import normalise, standardise
-from paperlib.federated.clients import ClientStates
-from paperlib.federated.simulator import Progress
+from paperlib.federated.client_states import ClientStates
+from paperlib.federated.progress import Progress
 from paperlib.oneshot import REGISTRY
 from paperlib.oneshot.aggregation import accuracy, averaged, logits_of_test_set, stratified
 from paperlib.oneshot.ensemble import Ensemble, Model
@@ -219,8 +219,8 @@ def test_what_the_student_sees_in_co_boosting_is_moved_by_epsilon_where_the_teac
         ensemble, progress.server, x.clone(), {"labels": torch.arange(4)}, torch.Generator().manual_seed(1)
     )
     step = (moved - x).abs() * method.context.data.std[0]
-    assert step.max() == pytest.approx(8 / 255, rel=1e-4)
-    assert (step > 7.9 / 255).float().mean() > 0.5
+    assert step.max() == pytest.approx(4 / 255, rel=1e-4)
+    assert (step > 3.95 / 255).float().mean() > 0.5
     torch.testing.assert_close(P, averaged(ensemble.logits(moved)))
     r = torch.rand(P.shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
     mixtures = [(r * (averaged(ensemble.logits(images)) / 4).softmax(1)).sum(1) for images in (x, moved)]
@@ -286,7 +286,7 @@ def test_a_generator_that_diverges_ends_the_run_as_failed(begin, ensemble):
         ({"generator_steps": 0}, "generator_steps of DENSE is 0, but must be at least 1"),
         ({"lambda_1": -1.0}, "lambda_1 of DENSE is -1.0, but must be at least 0"),
         ({"lr": 0.0}, "lr of DENSE is 0.0, but must be above 0"),
-        ({"student_init": "zero"}, "student_init of DENSE is 'zero', but must be given or average"),
+        ({"student_init": "zero"}, "student_init of DENSE is 'zero', but must be fresh or common or average"),
     ],
 )
 def test_impossible_options_are_refused_in_one_sentence(options, message):
@@ -305,7 +305,7 @@ def test_a_distilled_student_beats_chance(name, play: Callable, ensemble, digits
     """Clients of two architectures that are far better than chance together teach a student without any data."""
     together = accuracy(averaged(logits_of_test_set(ensemble, digits)), digits.test_labels)
     assert together > 60
-    method, progress = play(name, batch=64, distill_epochs=10, generator_steps=5, lr_g=0.02, lr=0.05)
+    method, progress = play(name, batch=64, distill_epochs=20, generator_steps=5, lr_g=0.02, lr=0.05)
     student = Model(method.net, progress.theta, progress.buffers)
     found = accuracy(averaged(logits_of_test_set(Ensemble([student], [1.0], 10), digits)), digits.test_labels)
     assert found > 20, (found, together)

@@ -11,14 +11,15 @@ from paperlib import Experiment
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Batch
 from paperlib.federated.local import start_visit, train_client
-from paperlib.federated.simulator import play_round, prepare, sampled_clients
-from paperlib.federated.workers import worker_pool
-from paperlib.ingredients.vectors import effective_steps
+from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods import FedAvg
 from paperlib.methods.delta_sgd import DeltaSGD
 from paperlib.methods.fedasam import FedASAM
 from paperlib.methods.feddisco import FedDisco
 from paperlib.methods.fednova import FedNova
+from paperlib.methods.math.vectors import effective_steps
+from paperlib.runs.prepare import prepare
+from paperlib.workers import worker_pool
 
 EXACT = {"atol": 1e-12, "rtol": 0}
 

@@ -17,12 +17,15 @@ from paperlib.data import partition
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Context
 from paperlib.federated.local import train_client
-from paperlib.federated.simulator import Progress, play_round, prepare, sampled_clients, simulate
-from paperlib.ingredients.distances import supervised_contrastive
+from paperlib.federated.progress import Progress
+from paperlib.federated.simulator import play_round, sampled_clients, simulate
 from paperlib.methods import FedAvg
 from paperlib.methods.fedgps import FedGPS, FedGPSCF
+from paperlib.methods.math.distances import supervised_contrastive
 from paperlib.networks import Network
 from paperlib.networks.layers import kaiming_fan_in
+from paperlib.runs.measures import measures_of
+from paperlib.runs.prepare import prepare
 
 SETTING: dict[str, Any] = {
     "dataset": "digits", "model": "mlp", "width": 0.03, "partition": "iid", "clients": 4, "sampled": 3, "rounds": 3,
@@ -30,7 +33,9 @@ SETTING: dict[str, Any] = {
 }  # fmt: skip
 RESNET: dict[str, Any] = {"model": "resnet18", "width": 1 / 16}
 SMALL = {"surrogate_images": 10, "surrogate_batch": 12}
-PLAIN: dict[str, Any] = {"surrogate": "none", "clip": 0.0, "path_norm": "global", "path_sign": 1}  # the path alone
+PLAIN: dict[str, Any] = {  # the path alone
+    "surrogate": "none", "clip": 0.0, "path_norm": "global", "path_sign": 1, "require_history": False,
+}  # fmt: skip
 NEUTRAL = {"lambda_1": 0.0, "lambda_2": 0.0, "lambda_g": 0.0, "surrogate": "none", "clip": 0.0}
 
 
@@ -190,7 +195,8 @@ def test_07_shift_leaves_no_trace_in_the_weights(pool, path_norm):
             return start
 
     shifted = []
-    method, progress = prepared("fedgps", SMALL | {"path_norm": path_norm}, batch_size=16, **RESNET)
+    options = SMALL | {"path_norm": path_norm, "require_history": False}
+    method, progress = prepared("fedgps", options, batch_size=16, **RESNET)
     method.__class__ = Still
     theta = progress.theta
     progress.server = {"mean": torch.ones_like(theta), "participants": torch.tensor(9)}
@@ -459,7 +465,7 @@ class Failing(FedGPS):
 
 
 def test_update_that_is_not_finite_is_left_out_and_the_rest_renormalised(pool: Executor):
-    method, progress = prepared("fedgps", SMALL | {"require_history": True}, sampled=4, batch_size=16, **RESNET)
+    method, progress = prepared("fedgps", SMALL, sampled=4, batch_size=16, **RESNET)
     play_round(method, progress, pool)
     method.__class__ = Failing
     method.failing = (1,)
@@ -495,7 +501,7 @@ def test_run_fails_when_no_update_is_finite(pool):
     method, progress = prepared("fedgps", SMALL)
     method.__class__ = Failing
     method.failing = range(4)
-    rows = list(simulate(method, progress, pool))
+    rows = list(simulate(method, progress, pool, measures=measures_of(method.context.experiment)))
     assert [row["round"] for row in rows] == [1]
     assert not progress.finite and "test_accuracy" not in rows[0]
 
@@ -533,9 +539,13 @@ def test_few_surrogate_images_per_round_leave_classes_out(pool):
     assert 1 <= int(known[1].sum()) <= 2 < int(known[-1].sum())
 
 
-@pytest.mark.parametrize("require_history", [False, True])
-def test_require_history_keeps_a_newcomer_from_being_shifted(pool, require_history):
-    method, progress = prepared("fedgps", SMALL | {"require_history": require_history}, clients=6, seed=1)
+@pytest.mark.parametrize(
+    ("options", "require_history"),
+    [({}, True), ({"preset": "paper"}, False), ({"require_history": False}, False)],
+    ids=["authors", "paper", "option"],
+)
+def test_require_history_keeps_a_newcomer_from_being_shifted(pool, options, require_history):
+    method, progress = prepared("fedgps", SMALL | options, clients=6, seed=1)
     newcomers = 0
     for round in (1, 2, 3):
         cohort, before = sampled_clients(method.context.experiment, round), dict(progress.clients)

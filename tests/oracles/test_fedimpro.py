@@ -13,12 +13,14 @@ from paperlib.data.datasets import Dataset
 from paperlib.data.partitions import Partition
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.local import start_visit
-from paperlib.federated.simulator import Progress, play_round, prepare
+from paperlib.federated.progress import Progress
+from paperlib.federated.simulator import play_round
 from paperlib.methods import FedAvg, build
 from paperlib.methods.fedimpro import FedImpro
 from paperlib.networks import Network
 from paperlib.networks import build as build_network
 from paperlib.networks.layers import BatchNorm, kaiming_fan_in
+from paperlib.runs.prepare import prepare
 
 SETTING = {
     "dataset": "digits", "width": 0.0625, "partition": "iid", "clients": 3, "sampled": 2, "batch_size": 8, "lr": 0.05,
@@ -77,6 +79,11 @@ def visit_of(method: FedImpro, theta: Tensor, client: int = 0, round: int = 1) -
 
 
 # -- FedAvg, and what the low part learns (1 to 3)
+
+
+def weight_of(method: FedImpro, batch: Batch) -> torch.Tensor:
+    """The weight of the drawn features in the batch's round, as `begin` notes it."""
+    return torch.tensor(method.fake_weight(batch.round), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("preset", ["authors", "paper"])
@@ -178,7 +185,7 @@ def leak(joint_bn: bool) -> tuple[FedImpro, Batch, Tensor]:
     method = fake_part(bind(net, images(2, (1, 1, 1), 2), [torch.arange(2)], options))
     theta = vector(0, 0, 1, 0, -1, 1, 0, 0)
     batch = Batch(x=vector(0, 2).view(2, 1, 1, 1), y=torch.tensor([0, 1]), **vars(visit_of(method, theta)))
-    batch.notes |= {"mu": column(1, 5), "s": column(0, 0)}
+    batch.notes |= {"mu": column(1, 5), "s": column(0, 0), "w": weight_of(method, batch)}
     return method, batch, theta
 
 
@@ -305,13 +312,14 @@ def test_07_noise_of_the_clients_averages_out():
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "classes", "rows"),
+    ("images", "classes", "rows"),
     [(128, 10, 130), (120, 10, 130), (5, 10, 10), (128, 100, 200), (128, 62, 186), (20, 62, 62)],
 )
-def test_08_labels_of_drawn_features_are_balanced(batch_size, classes, rows):
-    method = one_feature({"fixed_std": 0.0}, classes, batch_size=batch_size)
+def test_08_labels_of_drawn_features_are_balanced(images, classes, rows):
+    """Their number follows that of the images in the batch at hand, which may be the last, smaller one."""
+    method = one_feature({"fixed_std": 0.0}, classes, batch_size=128)
     theta = vector(*[0.0] * method.net.size)
-    batch = Batch(x=theta, y=torch.arange(2), **vars(visit_of(method, theta)))
+    batch = Batch(x=theta, y=torch.arange(images) % classes, **vars(visit_of(method, theta)))
     shared = method.broadcast(method.server_init(theta), theta)
     method.begin(theta, shared, {}, batch)
     h, y = method.draw(batch)
@@ -320,8 +328,8 @@ def test_08_labels_of_drawn_features_are_balanced(batch_size, classes, rows):
 
 
 def test_08_paper_draws_as_many_as_there_are_real_ones():
-    assert one_feature({"preset": "paper"}, 10, batch_size=128).drawn == 128
-    assert one_feature({"n_fake": 17}, 10, batch_size=128).drawn == 17
+    assert one_feature({"preset": "paper"}, 10, batch_size=128).drawn(90) == 90
+    assert one_feature({"n_fake": 17}, 10, batch_size=128).drawn(90) == 17
 
 
 def test_17_drawn_features_have_the_statistics_of_their_class():
@@ -330,7 +338,7 @@ def test_17_drawn_features_have_the_statistics_of_their_class():
     theta = vector(*[0.0] * method.net.size)
     batch = Batch(x=theta, y=torch.arange(2), **vars(visit_of(method, theta)))
     mu, s = random(classes, width), 0.05 + random(classes, width).abs()
-    batch.notes |= {"mu": mu, "s": s}
+    batch.notes |= {"mu": mu, "s": s, "w": weight_of(method, batch)}
     h, y = method.draw(batch)
     for c in range(classes):
         own = h[y == c]
@@ -400,7 +408,7 @@ def test_14_loss_is_the_real_one_plus_so_much_of_the_drawn_one():
 
     def loss(round: int) -> float:
         batch.round = round
-        batch.notes |= {"mu": column(1, 5), "s": column(0, 0)}
+        batch.notes |= {"mu": column(1, 5), "s": column(0, 0), "w": weight_of(method, batch)}
         return float(method.loss(theta, batch, {}, {}))
 
     real, logits = loss(1), method.net(theta, column(1, 5).view(2, 1, 1, 1), start=1)
@@ -483,7 +491,7 @@ def test_16_method_feeds_the_features_it_follows_into_the_high_part():
     method = one_feature({"joint_bn": False, "s_max": math.inf, "beta_m": 0.0})
     theta = random(method.net.size)
     batch = Batch(x=vector(-1, 2, 3).view(3, 1, 1, 1), y=torch.tensor([0, 1, 1]), **vars(visit_of(method, theta)))
-    batch.notes |= {"mu": column(1, 5), "s": column(0, 0)}
+    batch.notes |= {"mu": column(1, 5), "s": column(0, 0), "w": weight_of(method, batch)}
     g = method.gradient(theta, batch, {}, {})  # round 1: the weight is 0
     h = method.net(theta, batch.x, stop=1)
     hidden = SimpleNamespace(**vars(batch) | {"hidden": h, "start": 1})

@@ -15,16 +15,17 @@ from paperlib.data import load, partition
 from paperlib.data.batches import fill
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Context
-from paperlib.federated.simulator import play_round, prepare
-from paperlib.federated.workers import worker_pool
+from paperlib.federated.simulator import play_round
 from paperlib.methods import GlobalGC, LocalGC, build
 from paperlib.methods.gc import GCFed
-from paperlib.metrics.cka import linear_cka
-from paperlib.metrics.curves import DIFFERENCES, differences, last_mean, rounds_to_target, smooth
-from paperlib.metrics.theory import gc_fed as theory
+from paperlib.methods.math.cka import linear_cka
 from paperlib.networks import Network
 from paperlib.networks import build as build_network
 from paperlib.networks.layers import kaiming_fan_in
+from paperlib.papers.gc_fed import theory
+from paperlib.quantities.curves import DIFFERENCES, differences, last_mean, rounds_to_target, smooth
+from paperlib.runs.prepare import prepare
+from paperlib.workers import worker_pool
 
 MATRIX = torch.tensor([[1.0, 2, 6], [0, -3, 3]], dtype=torch.float64)
 

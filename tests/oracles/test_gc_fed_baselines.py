@@ -8,10 +8,11 @@ from paperlib import Experiment
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Batch
 from paperlib.federated.local import start_visit
-from paperlib.federated.simulator import play_round, prepare
-from paperlib.federated.workers import worker_pool
-from paperlib.ingredients.losses import adjust_logits
-from paperlib.ingredients.vectors import effective_steps
+from paperlib.federated.simulator import play_round
+from paperlib.methods.math.losses import adjust_logits
+from paperlib.methods.math.vectors import effective_steps
+from paperlib.runs.prepare import prepare
+from paperlib.workers import worker_pool
 
 
 def test_20_effective_steps():

@@ -7,12 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from paperlib.data.datasets import available, load
 from paperlib.oneshot.aggregation import (
     averaged,
     averaged_accuracy,
-    collapsed,
-    constant_accuracies,
     self_consistent,
     self_consistent_accuracy,
     stratified,
@@ -94,21 +91,3 @@ def test_accuracies_of_ensembles_by_hand():
     assert self_consistent_accuracy(logits, y, U_r, U_c) == 100  # [-1.125, 1, 2.25]
     assert stratified_accuracy_using_labels(LOGITS, Y, U_r, U_c) == 100  # [2.5, -0.25, 1.5], [-0.375, 1, 2.25]
     assert self_consistent_accuracy(logits, torch.tensor([1]), U_r, U_c) == 0
-
-
-@pytest.mark.skipif(not available("mnist"), reason="MNIST is not at hand")
-def test_a_model_that_answers_mnist_with_3_only_is_seen_by_its_accuracy():
-    labels = load("mnist").test_labels
-    assert constant_accuracies(labels, 10)[3] == 10.10
-    assert collapsed(10.10, labels, 10) == [3]
-    assert collapsed(38.83, labels, 10) == []
-
-
-def test_always_6_is_a_collapse_where_6_has_1977_of_26032_images():
-    labels = torch.arange(10).repeat_interleave(
-        torch.tensor([1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595])
-    )
-    assert len(labels) == 26032
-    assert collapsed(100 * 1977 / 26032, labels, 10) == [6]
-    assert round(constant_accuracies(labels, 10)[6], 2) == 7.59
-    assert round(constant_accuracies(labels, 10)[1], 2) == 19.59

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from paperlib.ingredients.losses import softened_kl
+from paperlib.methods.math.losses import softened_kl
 from paperlib.networks import Network
 from paperlib.networks.layers import BatchNorm, torch_default
 from paperlib.oneshot.co_boosting import CoBoosting, reweighted, weighted

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from paperlib.federated.streams import torch_rng
 from paperlib.networks import MODELS, Network, build
 from paperlib.oneshot.ensemble import Ensemble, Model
 from paperlib.oneshot.ot import OTFusion, align, fuse, is_chain
+from paperlib.random_streams import torch_rng
 
 CHAINS = ["mlp", "cnn", "vgg11", "vgg9", "fedacd_cnn", "cnn2", "cnn3", "cnn3_plain", "cnn3_narrow", "lenet"]
 SHAPE = (3, 32, 32)

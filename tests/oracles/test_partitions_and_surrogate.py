@@ -9,7 +9,7 @@ import torch
 from paperlib.data import partition
 from paperlib.data.partitions import Request, _dirichlet_counts
 from paperlib.data.surrogate import gaussian_surrogate
-from paperlib.federated.streams import rng
+from paperlib.random_streams import rng
 
 CIFAR10 = torch.arange(50_000) % 10
 CIFAR100 = torch.arange(50_000) % 100

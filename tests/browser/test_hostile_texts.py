@@ -1,0 +1,94 @@
+"""Texts that would run something, wherever a page, a widget or a table shows one: in Chromium none does."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from playwright.sync_api import BrowserContext
+
+from paperlib.display.tables import QUANTITIES, DescriptionTable, ResultTable
+from paperlib.markup import listed, table
+from paperlib.papers import TITLES
+from paperlib.reports import gallery, scorecard_page
+from paperlib.reports.method_table import card
+from paperlib.teaching.widgets import card as method_card
+from paperlib.teaching.widgets import explorer, playground, results
+
+from ..test_markup import CORPUS
+
+HOSTILE = [
+    *CORPUS, "<svg><script>alert(1)</script></svg>", "<body onload=alert(1)>", "</script><script>alert(1)</script>",
+    "</title><script>alert(1)</script>", "<details open ontoggle=alert(1)>", '" autofocus onfocus="alert(1)" x="',
+    "<a href='javascript:alert(1)'>x</a>", "<math><mtext></mtext><style><img src=x onerror=alert(1)>",
+    "--><script>alert(1)</script>", "\u2028<script>alert(1)</script>", "<iframe srcdoc='<script>alert(1)</script>'>",
+    "');alert(1);('", "\\');alert(1);(\\'", "</style><script>alert(1)</script>",
+]  # fmt: skip
+# Everything is touched, pressed and focused, but for links to other pages.
+TOUCH = """() => { for (const part of document.querySelectorAll('body, body *'))
+    for (const kind of ['mouseover', 'focus', 'click', 'toggle', 'load', 'error'])
+        if (!(kind == 'click' && part.closest('a'))) part.dispatchEvent(new Event(kind)); }"""
+ALIVE = """() => [...document.querySelectorAll('*')].filter(part =>
+    ['SCRIPT', 'IFRAME', 'svg', 'math', 'OBJECT', 'EMBED'].includes(part.tagName)
+    || [...part.attributes].some(a => a.value.trim().toLowerCase().startsWith('javascript:')
+        || (a.name.startsWith('on') && !part.matches('button.copy')))).map(part => part.outerHTML.slice(0, 200))"""
+
+
+def result_table(text: str, folder: Path) -> ResultTable:
+    cell = {"ours": np.nan, "std": np.nan, "printed": 3.0, "printed_std": np.nan, "difference": np.nan}
+    cell |= {"status": text, "printed_status": text}
+    made = ResultTable({(text, q): [cell[q]] for q in QUANTITIES}, index=pd.Index([text], name=text))
+    made.title, made.caption, made.path, made.lower_is_better = text, text, folder / "smoke" / "gc_fed" / "T5", ()
+    return made
+
+
+def pages(text: str, folder: Path) -> Iterator[tuple[str, str]]:
+    """Whatever makes HTML of texts, and what it makes of this one."""
+    made = result_table(text, folder)
+    yield "table", made._repr_html_()
+    rows = pd.DataFrame({text: [text]}, index=pd.Index([text], name=text))
+    yield "description", DescriptionTable(text, text, rows, folder / "T2")._repr_html_()
+    yield "rows and list", table([{text: text}]) + listed([text])
+    place = made.save().path.parent
+    (place / "F4.png").touch()
+    (place / "F4.txt").write_text(f"{text}\n{text}\n", encoding="utf-8")
+    (place / "notebooks").mkdir()
+    (place / "notebooks" / f"{text.replace('/', '_')}.html").touch()
+    yield "gallery", gallery.build(folder).read_text(encoding="utf-8")
+    yield "page", gallery.page(text, "")
+    columns = {"title": text, "verdict": text, "run, smoke": text, "note": text}
+    yield "scorecard", gallery.page("", scorecard_page._table(pd.DataFrame([columns], index=[text])))
+    one = card("gc_fed")
+    one = type(one)(
+        **vars(one) | {"name": one.name, "title": text, "what": text, "source": text, "options": {text: text},
+                       "hooks": {text: text}, "refused": (text,), "equations": {text: text}}
+    )  # fmt: skip
+    rank = {"table": text, "row": text, "column": text, "printed": 1.0, "printed_rank": 1, "printed_of": 2, "ours": 1.0,
+            "rank": 1, "of": 2, "beside": 1, "beside_of": 2}  # fmt: skip
+    yield "card", method_card._page(one, pd.DataFrame([rank]), next(iter(TITLES)), text)
+    yield "refused runs", results._refused({text: text})
+    run = dict.fromkeys(["version", "finished", "device", "from", "folder", "file", "scale"], text)
+    run |= {"seconds": 1.0, "places": []}
+    yield "result browser", results._provenance(pd.DataFrame([run], index=[text]), {text: text})
+    yield "picture", explorer.picture(Figure(figsize=(1, 1)), text)
+    yield "line of code", explorer.copyable(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(playground, "refused", lambda kind: {text: text})
+        yield "playground", playground.not_there("quadratic")
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_text_runs_as_a_script_wherever_it_is_shown(text, tmp_path, context: BrowserContext, record_property):
+    opened, ran = context.new_page(), []
+    opened.on("dialog", lambda dialog: (ran.append(dialog.message), dialog.dismiss()))
+    try:
+        for name, content in pages(text, tmp_path):
+            opened.set_content(content)
+            opened.evaluate(TOUCH)
+            assert opened.evaluate(ALIVE) == [], name
+            assert ran == [], name
+            record_property("hostile texts in Chromium", 1)
+    finally:
+        opened.close()

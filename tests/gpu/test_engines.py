@@ -1,0 +1,83 @@
+"""Every method under every engine, against the CPU."""
+
+import pytest
+import torch
+
+from paperlib import Experiment
+from paperlib.data.datasets import load
+from paperlib.federated.engines import choose
+from paperlib.federated.simulator import play_round
+from paperlib.methods import REGISTRY
+from paperlib.runs.prepare import prepare
+from paperlib.workers import worker_pool
+
+SURROGATES = {"surrogate_images": 4, "surrogate_batch": 8}
+OPTIONS = {
+    "fedgps": SURROGATES, "fedgps_cf": SURROGATES, "vhl": SURROGATES,
+    "creff": {"match_steps": 2, "refit_epochs": 2, "m": 4, "draws": 2},
+}  # fmt: skip
+ONE_BY_ONE = {"fedgps", "fedgps_cf", "fedacd", "fedacd_base", "fedimpro", "mixup", "vhl"}  # they draw in every step
+TINY = Experiment(
+    dataset="digits", train_size=36, test_size=50, model="cnn", width=0.125, alpha=0.5, clients=4, sampled=3,
+    rounds=2, local_epochs=2, batch_size=6, weight_decay=1e-3, lr_decay=0.9,
+)  # fmt: skip
+
+
+def experiment(method: str, **changes: object) -> Experiment:
+    free = {"momentum": 0.0} if method == "delta_sgd" else {}
+    return TINY.replace(method=method, method_options=OPTIONS.get(method, {}), **(free | changes))
+
+
+def played(e: Experiment, device: str, engine: str) -> tuple[torch.Tensor, str]:
+    """The model after all rounds in float64, on the CPU, and the engine that played them."""
+    method, progress = prepare(e, load(e.dataset, train_size=e.train_size, device=device), torch.float64)
+    chosen = choose(engine, method, device)
+    with worker_pool(1) as pool:
+        for _ in range(e.rounds):
+            play_round(method, progress, pool, engine=chosen)
+    return progress.theta.cpu(), chosen.name
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorised", "captured"])
+@pytest.mark.parametrize("method", REGISTRY)
+def test_every_method_equals_the_cpu_to_rounding(method: str, engine: str):
+    e = experiment(method)
+    expected, _ = played(e, "cpu", "sequential")
+    theta, name = played(e, "cuda", engine)
+    assert name == ("sequential" if engine == "vectorised" and method in ONE_BY_ONE else engine)
+    assert float((theta - expected).norm() / expected.norm()) < 1e-9
+
+
+SETTINGS = {
+    "clip, kept momentum, size weights": {"clip": 0.5, "momentum_buffer": "keep", "weighting": "size"},
+    "cropped": {"augment": "crop_flip_cutout", "last_batch": "pad"},
+    "mlp": {"model": "mlp", "width": 0.1},
+    "GroupNorm": {"model": "resnet10_gn", "width": 0.0625, "train_size": 24, "local_epochs": 1},
+    "BatchNorm": {"model": "resnet10", "width": 0.0625, "train_size": 24, "local_epochs": 1, "method": "fedgps",
+                  "method_options": SURROGATES | {"bn": "separate", "preset": "paper"}},
+    "dropout": {"model": "vgg11", "width": 0.0625, "train_size": 24, "local_epochs": 1, "image_size": 32},
+    "surrogate features": {"method": "fedgps", "method_options": {"surrogate": "latent", "surrogate_batch": 8}},
+    "FedACD's running outputs": {"method": "fedacd", "method_options": {"p_source": "running"}},
+    "wrapped": {"method": "gc_fed", "method_options": {"base": "fedacd"}},
+    "noise": {"method": "fedimpro", "method_options": {"preset": "paper", "noise": 0.1, "schedule": "mix"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorised", "captured"])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_kind_of_setting_equals_the_cpu_to_rounding(setting: str, engine: str):
+    e = TINY.replace(**SETTINGS[setting])
+    expected, _ = played(e, "cpu", "sequential")
+    theta, _ = played(e, "cuda", engine)
+    assert float((theta - expected).norm() / expected.norm()) < 1e-9
+
+
+def test_what_auto_chooses():
+    def chosen(**changes: object) -> str:
+        e = TINY.replace(**changes)
+        method, _ = prepare(e, load(e.dataset, train_size=e.train_size, device="cuda"))
+        return choose("auto", method, "cuda").name
+
+    assert chosen() == "vectorised"
+    for changes in SETTINGS["GroupNorm"], SETTINGS["BatchNorm"], SETTINGS["dropout"], {"method": "fedacd"}:
+        assert chosen(**changes) == "captured"

@@ -1,0 +1,63 @@
+"""Whole runs through `paperlib.run`, as a user starts them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from paperlib import Run, oneshot, run, run_many
+
+from .test_engines import TINY, experiment
+
+ONE_SHOT = {"distill_epochs": 2, "generator_steps": 2, "batch": 8, "generator_width": 0.0625}
+
+
+def distance(one: Run, other: Run) -> float:
+    return float((one.parameters - other.parameters).norm() / other.parameters.norm())
+
+
+@pytest.mark.parametrize("method", oneshot.REGISTRY)
+def test_one_shot_methods_equal_the_cpu_to_rounding(method: str, tmp_path: Path):
+    options = {} if method == "ot" else ONE_SHOT
+    e = TINY.replace(method=method, method_options=options, sampled=4, rounds=1, model="cnn2", width=0.25)
+    ours, expected = (run(e, store=tmp_path / device, device=device) for device in ("cuda", "cpu"))
+    assert distance(ours, expected) < 1e-3
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedgps"])
+def test_bfloat16(method: str, tmp_path: Path):
+    e = experiment(method, precision="bfloat16")
+    ours, expected = (run(e, store=tmp_path / device, device=device) for device in ("cuda", "cpu"))
+    assert distance(ours, expected) < 2e-2
+
+
+def test_a_run_goes_on_on_another_device_with_the_same_draws(tmp_path: Path):
+    e = experiment("fedgps", rounds=3, measure=("weight_divergence",))
+
+    class Stop(Exception):
+        pass
+
+    def stop(row: dict[str, float]) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        run(e, store=tmp_path / "both", device="cuda", on_round=stop)
+    ours, expected = run(e, store=tmp_path / "both", device="cpu"), run(e, store=tmp_path / "cpu", device="cpu")
+    assert distance(ours, expected) < 1e-3
+    torch.testing.assert_close(
+        torch.tensor(ours.history.test_loss.values), torch.tensor(expected.history.test_loss.values), rtol=1e-3, atol=0
+    )
+
+
+def test_a_run_repeats_its_bits_and_says_what_memory_it_took(tmp_path: Path):
+    first, second = (run(experiment("fedacd"), store=tmp_path / name, device="cuda") for name in "ab")
+    assert torch.equal(first.parameters, second.parameters)
+    assert first.summary["gpu_memory_mb"] > first.parameters.numel() * 4 / 2**20
+
+
+def test_runs_together_equal_runs_alone(tmp_path: Path):
+    runs = [TINY.replace(seed=seed, partition_seed=seed) for seed in range(2)]
+    together = run_many(runs, store=tmp_path / "together", device="cuda", together=2)
+    for one, e in zip(together, runs, strict=True):
+        assert one.summary["engine"] == "together"
+        assert distance(one, run(e, store=tmp_path / "alone", device="cpu")) < 1e-3

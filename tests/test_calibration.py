@@ -1,0 +1,63 @@
+"""The calibration of the reductions: equal cost, equal methods, and scores that follow from the runs."""
+
+import pandas as pd
+import pytest
+
+from paperlib.reports import calibration
+from paperlib.reports.calibration import COLUMNS, FULL, experiments, scores
+from paperlib.runs import cost
+from paperlib.runs.store import Run
+
+NAME = "GC-Fed T5, EMNIST, full length"
+
+
+def played(e, accuracy, failed=False):
+    history = pd.DataFrame({"round": range(1, 21), "test_accuracy": float(accuracy)})
+    return Run(e, {"failed": failed, "dataset_source": "a test", "version": "0"}, history)
+
+
+@pytest.fixture(scope="module")
+def grid():
+    return experiments(NAME)
+
+
+def test_all_ladders_of_a_column_keep_to_one_budget_and_its_local_steps(grid):
+    full = grid.pop(FULL)
+    budget = COLUMNS[NAME].part * cost.operations(full["fedavg"][0])
+    for ladder, methods in grid.items():
+        assert 0.6 * budget < cost.operations(methods["fedavg"][0]) <= budget, ladder
+        for method, runs in methods.items():
+            for e, printed in zip(runs, full[method], strict=True):
+                assert (e.local_epochs, e.lr, e.sampled, e.seed) == (5, 0.01, 5, printed.seed)
+                fewer = ladder == "fewer samples, fewer steps"
+                assert (e.batch_size / e.sample_share == pytest.approx(50)) != fewer
+    grid[FULL] = full
+
+
+def test_scores_are_correlations_with_the_truth_and_the_regime(grid):
+    methods = COLUMNS[NAME].methods
+    level = {method: 60.0 - 5 * place for place, method in enumerate(methods)}
+    runs = {e: played(e, level[m]) for m, es in grid[FULL].items() for e in es}
+    runs |= {e: played(e, level[m] / 2) for m, es in grid["narrower"].items() for e in es}
+    runs |= {e: played(e, -level[m], m == "gc_fed") for m, es in grid["fewer rounds"].items() for e in es}
+    table = scores(NAME, runs).set_index("ladder")
+    assert list(table.index) == ["fewer rounds", "narrower"]  # the others have not been run
+    assert table.correlation["narrower"] == table.least["narrower"] == pytest.approx(1)
+    assert table.regime["narrower"] == pytest.approx(0.5)
+    # reversed but for the best, which failed and counts as 0, above all negative numbers
+    assert table.correlation["fewer rounds"] == pytest.approx(-1 + 6 * 50 / 210, abs=1)
+    assert table.correlation["fewer rounds"] < 0
+
+
+def test_a_failed_run_counts_as_nothing(grid):
+    runs = {e: played(e, 50, m == "gc_fed") for m, es in (*grid[FULL].items(),) for e in es}
+    runs |= {e: played(e, 50 - 5 * i, m == "gc_fed") for i, (m, es) in enumerate(grid["narrower"].items()) for e in es}
+    runs[grid[FULL]["feddyn"][0]] = played(grid[FULL]["feddyn"][0], 20)
+    assert scores(NAME, runs).correlation.notna().all()
+
+
+def test_the_page_has_every_column_and_an_unknown_one_is_refused():
+    text = calibration.block({})
+    assert all(f"### {name}" in text for name in COLUMNS) and text.count("Not run yet.") == len(COLUMNS)
+    with pytest.raises(ValueError, match="unknown column 'nothing'"):
+        calibration.everything(["nothing"])

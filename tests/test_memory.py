@@ -1,0 +1,39 @@
+"""Memory on systems that lack what Linux has; Windows has no module `resource`."""
+
+import importlib
+import sys
+
+import numpy as np
+import psutil
+import pytest
+
+from paperlib.runs import memory
+
+
+@pytest.fixture
+def reload_after():
+    yield
+    importlib.reload(memory)
+
+
+def test_the_peak_grows_by_what_is_allocated():
+    before = memory.peak_memory_mb()
+    block = np.ones(int(before * 2**20 * 1.5), dtype=np.uint8)  # more than was ever held
+    assert memory.peak_memory_mb() - before > 0.4 * len(block) / 2**20 - 64
+    assert memory.peak_memory_mb() < before + 2 * len(block) / 2**20
+
+
+def test_a_mac_counts_bytes_and_not_kilobytes(monkeypatch):
+    here = memory.peak_memory_mb()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert memory.peak_memory_mb() == pytest.approx(here / 1024, rel=0.05)
+
+
+def test_without_the_module_of_unix_psutil_says_the_peak(reload_after, monkeypatch):
+    class Process:
+        def memory_info(self):
+            return type("Info", (), {"peak_wset": 3 * 2**20})()
+
+    monkeypatch.setitem(sys.modules, "resource", None)
+    monkeypatch.setattr(psutil, "Process", Process)
+    assert importlib.reload(memory).peak_memory_mb() == 3

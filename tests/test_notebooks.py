@@ -1,0 +1,106 @@
+"""The form of the papers' notebooks: claim, equation, source of the hook, table or figure, verdict."""
+
+import ast
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from paperlib import papers
+from paperlib.display.source import Source
+from paperlib.papers.claims import claims
+from paperlib.papers.shipped_runs import REFERENCE
+from paperlib.paths import NOTEBOOKS
+
+FILES = [path for paper in papers.TITLES for path in sorted((NOTEBOOKS / paper).glob("*.ipynb"))]
+PARAMETERS = ["scale", "seeds", "recompute", "overrides"]
+# Their subject is a list of values, which stands in place of a hook.
+WITHOUT_HOOK = {"fedgps/hyperparameters"}
+each = pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+
+
+@cache
+def cells(path: Path):
+    return nbformat.read(path, as_version=4).cells
+
+
+def code(path: Path) -> list[str]:
+    return [cell.source for cell in cells(path) if cell.cell_type == "code"]
+
+
+def text(path: Path) -> str:
+    return "\n\n".join(cell.source for cell in cells(path) if cell.cell_type == "markdown")
+
+
+def saved(path: Path) -> list[str]:
+    """The tables and figures that a notebook shows, as attributes of the open paper."""
+    return re.findall(r"paper\.(\w+)\.save\(", "\n".join(code(path)))
+
+
+@each
+def test_it_opens_with_what_the_paper_says_and_has_a_formula(path):
+    title, claim = cells(path)[0].source.split("\n\n")
+    said = claim.removeprefix("**The paper says.** ")
+    assert title.startswith("# ") and said != claim and said.endswith(".") and len(said.split()) >= 8
+    assert re.search(r"\$[^$]+\$", text(path))
+    assert "What to look for" in text(path)
+
+
+@each
+def test_a_hook_is_shown_right_under_the_text_about_it(path):
+    """Every name that is shown is looked up: a hook that is gone or has another name is found here."""
+    imports = "\n".join(line for line in "\n".join(code(path)).splitlines() if line != "%matplotlib inline")
+    tree = ast.parse(imports)
+    names: dict = {}
+    heads = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    exec(compile(ast.Module(heads, []), path.name, "exec"), names)
+    positions = [n for n, cell in enumerate(cells(path)) if cell.source.startswith("source(")]
+    assert bool(positions) != (f"{path.parent.name}/{path.stem}" in WITHOUT_HOOK)
+    for n in positions:
+        assert cells(path)[n - 1].cell_type == "markdown"
+        shown = eval(cells(path)[n].source, names)
+        assert isinstance(shown, Source) and all(file.startswith("paperlib/") for _, file, _ in shown.pieces)
+
+
+@each
+def test_what_is_run_follows_from_one_cell_of_parameters(path):
+    tagged = [cell.source for cell in cells(path) if "parameters" in cell.metadata.get("tags", [])]
+    if not saved(path):
+        return
+    (own,) = tagged
+    assert [node.targets[0].id for node in ast.parse(own).body][:4] == PARAMETERS
+    opening = f'paper = papers.open("{path.parent.name}", ' + ", ".join(f"{name}={name}" for name in PARAMETERS) + ")"
+    assert sum(opening in source for source in code(path)) == 1
+
+
+@each
+def test_it_ends_with_the_verdicts_of_the_claims_about_its_tables(path):
+    about = {claim.table for claim in claims(path.parent.name)}
+    calls = re.findall(r"paper\.claims\((.*?)\)", "\n".join(code(path)))
+    asked = [name for call in calls for name in re.findall(r"\w+", call)]
+    assert sorted(asked) == sorted(name for name in saved(path) if name in about)
+
+
+@each
+def test_figures_without_a_table_have_one_caption(path):
+    """Under tables, and the numbers that a figure states, the caption stands already."""
+    if saved(path):
+        source = "\n".join(code(path))
+        kinds = {papers.spec(path.parent.name, name).kind for name in saved(path) if name[0] != "F"}
+        captioned = "results" in kinds or ".numbers" in source
+        assert source.count("paper.caption") == (0 if captioned or kinds else 1)
+
+
+@each
+def test_it_does_not_open_at_smoke_where_better_runs_of_all_its_tables_are_shipped(path):
+    own = [source for source in code(path) if source.startswith("scale = ")]
+    if own and 'scale = "smoke"' in own[0]:
+        places = json.loads((REFERENCE / "places.json").read_text(encoding="utf-8"))["places"].values()
+        shipped = {place for of_run in places for place in of_run}
+        paper = path.parent.name
+        tables = [name for name in saved(path) if papers.spec(paper, name).kind == "results"]
+        better = [name for name in tables if {f"{paper} {name} small", f"{paper} {name} paper"} & shipped]
+        assert not tables or len(better) < len(tables)

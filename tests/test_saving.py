@@ -1,0 +1,84 @@
+"""What is saved: never in place of more, and every mark in it is right."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from paperlib import papers
+from paperlib.display.tables import QUANTITIES, ResultTable
+from paperlib.experiment import Experiment
+from paperlib.papers import specs
+from paperlib.papers.cells import Cell
+from paperlib.papers.collection import finished
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("PAPERLIB_FIGURES", str(tmp_path / "figures"))
+    monkeypatch.setenv("PAPERLIB_RUNS", str(tmp_path / "runs"))
+    return tmp_path / "figures/smoke/gc_fed"
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["T2", "F4"])
+def test_fewer_runs_replace_nothing_and_the_caption_says_where_they_are(folder, monkeypatch, name):
+    make = papers.table if name == "T2" else papers.figure
+    whole = make("gc_fed", name, seeds=1).save()
+    before = content(folder)
+    assert whole.path == folder / name and "fewer_runs" not in whole.caption
+
+    one = dict(list(finished(papers.experiments("gc_fed", name, seeds=1)).items())[:1])
+    monkeypatch.setattr(papers, "_runs", lambda *_: one)
+    less = make("gc_fed", name, seeds=1).save()
+    assert content(folder) == before
+    assert less.path == folder / "fewer_runs" / name and less.path.with_suffix(".csv").exists()
+    assert less.caption.endswith(f"Saved in the folder fewer_runs: {name} was made from 4 runs, this from 1.")
+
+
+def test_as_many_runs_replace_what_is_there(folder):
+    for _ in range(2):
+        assert papers.table("gc_fed", "T2", seeds=1).save().path == folder / "T2"
+    assert not (folder / "fewer_runs").exists()
+
+
+def table(statuses, values, **attributes):
+    columns = {q: [""] * len(values) if "status" in q else [np.nan] * len(values) for q in QUANTITIES}
+    data = {("best", q): column for q, column in columns.items()}
+    data |= {("best", "ours"): values, ("best", "status"): statuses}
+    made = ResultTable(data, index=pd.Index([f"m{i}" for i in range(len(values))], name="method"))
+    made.lower_is_better = ()
+    for name, value in attributes.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_a_cell_of_fewer_seeds_has_their_number_raised():
+    shown = table(["3 of 3 seeds", "2 of 3 seeds", "not run"], [1.0, 2.0, np.nan]).text(("<", ">"))
+    assert list(shown[("best", "ours")]) == ["1.00", "<2.00²>", "not run"]
+    assert list(table(["1 of 3 seeds"] * 2, [1.0, 2.0]).text()[("best", "ours")]) == ["1.00", "2.00"]
+
+
+def test_counts_have_no_decimals_that_say_nothing():
+    shown = table(["1 of 1 seeds"] * 2, [340.0, 340.5], counts=frozenset({("m0", "best"), ("m1", "best")}))
+    assert list(shown.text()[("best", "ours")]) == ["340", "340.5"]
+
+
+def test_rows_that_do_not_compete_have_no_best():
+    assert list(table([""] * 2, [1.0, 2.0], marked=False).text(("<", ">"))[("best", "ours")]) == ["1.00", "2.00"]
+    for text in (papers.table("fedhydra", "E4", compute=False), papers.figure("gc_fed", "F6", compute=False).numbers):
+        assert "<b>" not in text._repr_html_().partition("<table")[2]
+
+
+def test_nothing_is_subtracted_from_a_number_of_another_quantity():
+    def cell(metric):
+        return Cell({"row": "a", "column": "b"}, metric, 60.0, None, "", (Experiment(),))
+
+    for metric in ("rounds_to_target", "target_accuracy", "fluctuation_lower_bound"):
+        assert specs.unlike(cell(metric), "small")
+    assert not specs.unlike(cell("rounds_to_target"), "paper") and not specs.unlike(cell("test_accuracy"), "small")
+    stated = papers.figure("gc_fed", "F6", compute=False).numbers
+    assert stated[("GC-Fed", "ours")].notna().any() and stated[("GC-Fed", "difference")].isna().all()
+    assert "FedAvg's best accuracy of the same seed" in stated.caption
