@@ -7,8 +7,8 @@ import sys
 import tempfile
 
 from paperlib import Experiment, run
-from paperlib.parts import listening
-from paperlib.profile import Clock
+from paperlib.runs.profile import Clock
+from paperlib.timing import listening
 
 METHODS = ("fedavg", "scaffold")  # without states of clients, and with one per client that takes part
 SMALL = Experiment(

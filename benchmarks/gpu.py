@@ -19,11 +19,13 @@ from paperlib import Experiment
 from paperlib.data.batches import normalise
 from paperlib.data.datasets import Dataset
 from paperlib.federated.engines import choose
-from paperlib.federated.simulator import Progress, play_round, prepare, sampled_clients, simulate_together
-from paperlib.federated.workers import arithmetic, worker_pool
+from paperlib.federated.progress import Progress
+from paperlib.federated.simulator import play_round, sampled_clients, simulate_together
 from paperlib.methods import FedAvg
 from paperlib.papers import experiments
-from paperlib.runner import alike
+from paperlib.runs.prepare import prepare
+from paperlib.runs.runner import alike
+from paperlib.workers import arithmetic, worker_pool
 
 DRY = {"width": 0.1, "clients": 20, "sampled": 2, "local_epochs": 1, "min_samples": 1}  # sizes of a dry run
 

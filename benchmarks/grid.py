@@ -10,7 +10,7 @@ import tempfile
 import time
 
 from paperlib import Experiment, run_many
-from paperlib.executors import Processes, Ray
+from paperlib.runs.executors import Processes, Ray
 
 TURNS = 3
 GRID = [

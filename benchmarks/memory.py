@@ -14,9 +14,10 @@ from pathlib import Path
 
 from workloads import W1, W2, W3, random_images, with_method
 
-from paperlib.federated.simulator import prepare, simulate
-from paperlib.federated.workers import worker_pool
-from paperlib.store import Store
+from paperlib.federated.simulator import simulate
+from paperlib.runs.prepare import prepare
+from paperlib.runs.store import Store
+from paperlib.workers import worker_pool
 
 ROUNDS, EVERY = 3, 0.02  # seconds between two looks
 

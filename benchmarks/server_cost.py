@@ -13,10 +13,9 @@ from typing import TypeVar
 
 from paperlib import Experiment
 from paperlib.federated.engines import SEQUENTIAL
-from paperlib.federated.simulator import dataset_of
-from paperlib.federated.workers import worker_pool
-from paperlib.oneshot.driver import prepare
 from paperlib.oneshot.ensemble import Ensemble
+from paperlib.runs.prepare import dataset_of, prepare_one_shot
+from paperlib.workers import worker_pool
 
 METHODS = ("dense", "fedhydra")
 SERVER = {"batch": 32, "generator_width": 0.125}  # T_g, T_G and all else as in the paper
@@ -40,7 +39,7 @@ def main() -> None:
     with worker_pool(1) as pool:
         servers = {}
         for name in METHODS:
-            method, progress, clients = prepare(e.replace(method=name, method_options=SERVER), data)
+            method, progress, clients = prepare_one_shot(e.replace(method=name, method_options=SERVER), data)
             models = clients.models(1, progress.theta, progress.buffers, SEQUENTIAL, pool)
             servers[name] = method, progress, Ensemble(models, clients.shares, data.num_classes)
         for name, (method, progress, ensemble) in servers.items():

@@ -26,9 +26,11 @@ from workloads import W1, W2, cpu_seconds, floor, plain_cnn, random_images, wall
 from paperlib import Experiment
 from paperlib.data.datasets import Dataset
 from paperlib.federated.evaluation import evaluate
-from paperlib.federated.simulator import Progress, play_round, prepare
-from paperlib.federated.workers import worker_pool
+from paperlib.federated.progress import Progress
+from paperlib.federated.simulator import play_round
 from paperlib.methods import FedAvg
+from paperlib.runs.prepare import prepare
+from paperlib.workers import worker_pool
 
 HERE = Path(__file__).parent
 Work = Callable[[], object]
@@ -224,6 +226,7 @@ def page(lines: list[Line], before: str) -> str:
             "",
             f"Written by `make bench` on {hardware()}, Python {platform.python_version()}, torch {torch.__version__}.",
             "Ratios are medians, with their range in brackets; the machine is shared.",
+            "All lines are measured on this processor; hours on a GPU are only modelled, in docs/scale.md.",
             "",
             "| target | what | must | aim | measured | verdict | date |",
             "|---|---|---|---|---|---|---|",

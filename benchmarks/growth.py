@@ -1,0 +1,114 @@
+"""What clients, rounds and finished runs cost as they become many: CPU seconds, each measured in a process of its own.
+
+python benchmarks/growth.py [clients] [rounds] [runs]
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from paperlib import Experiment, run
+from paperlib import files as paperlib_files
+from paperlib.files import write_record, write_tensors
+from paperlib.papers import shipped_runs
+from paperlib.runs.store import PARAMETERS, SUMMARY, Store
+
+SIZES = {
+    "clients": (10, 100, 1_000, 10_000),
+    "rounds": (100, 500, 1_000, 2_000, 3_000),
+    "runs": (10, 100, 1_000, 10_000),
+}
+SMALL = Experiment(
+    dataset="digits", train_size=240, test_size=100, model="mlp", width=0.1, alpha=1.0, clients=6, sampled=3,
+    batch_size=20, lr=0.05,
+)  # fmt: skip
+
+
+def clients(count: int, folder: Path) -> dict[str, float]:
+    """SCAFFOLD, which keeps a state per client: 20 rounds of 10 clients with two samples each."""
+    e = SMALL.replace(
+        method="scaffold", dataset="mnist", clients=count, sampled=10, partition="iid", train_size=2 * count, rounds=20
+    )
+    started = time.process_time()
+    run(e, store=folder, workers=1)
+    used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return {"seconds": time.process_time() - started, "kilobytes": used / 1000}
+
+
+def rounds(count: int, folder: Path) -> dict[str, float]:
+    """A run that is evaluated after every round."""
+    run(SMALL.replace(rounds=20), store=folder / "warm", workers=1)
+    started = time.process_time()
+    run(SMALL.replace(rounds=count), store=folder / "played", workers=1)
+    return {"milliseconds per round": 1000 * (time.process_time() - started) / count}
+
+
+def runs(count: int, folder: Path) -> dict[str, float]:
+    """Listing a store, without and with its index; the result browser; a table of the paper with most runs."""
+    from paperlib import papers
+    from paperlib.cli import list_
+    from paperlib.teaching.widgets.results import ResultBrowser
+
+    fill(folder, count)
+    os.environ["PAPERLIB_RUNS"] = str(folder)
+    seconds = {}
+    for name, ask in {
+        "first listing": lambda: Store(folder).digests(),
+        "list gc_fed": lambda: list_("gc_fed"),
+        "table T5": lambda: papers.table("gc_fed", "T5", scale="small", compute=False),
+        "result browser": lambda: ResultBrowser(folder, ""),
+    }.items():
+        started = time.process_time()
+        ask()
+        seconds[name] = time.process_time() - started
+    return seconds
+
+
+def fill(folder: Path, count: int) -> None:
+    """A store of so many runs: the shipped ones, as if they had been played here, and the same with other seeds."""
+    paperlib_files.os.fsync = lambda file: None  # type: ignore[attr-defined]  # in this process, which ends
+    shipped = [
+        run for name in {name for name, _ in shipped_runs.summaries(shipped_runs.REFERENCE).values()}
+        for run in shipped_runs._read(shipped_runs.REFERENCE, name).values()
+    ]  # fmt: skip
+    store, none = Store(folder), torch.zeros(1)
+    for number in range(count):
+        turn, place = divmod(number, len(shipped))
+        shown = shipped[place]
+        e = shown.experiment.replace(seed=shown.experiment.seed + 100 * turn)
+        path = store.folder(e)
+        path.mkdir(parents=True)
+        (path / "experiment.json").write_text(e.to_json())
+        lines = [json.dumps({k: v for k, v in row.items() if v == v}) for row in shown.history.to_dict("records")]
+        (path / "history.jsonl").write_text("".join(line + "\n" for line in lines))
+        sums = {
+            PARAMETERS: write_tensors(path / PARAMETERS, {"theta": none, "buffers": none}),
+            "history.jsonl": paperlib_files.sha256_of(path / "history.jsonl"),
+        }
+        write_record(path / SUMMARY, {**shown.summary, "digest": e.digest, "files": sums})
+
+
+def main(words: list[str]) -> None:
+    """Measure each size apart and print a line for it."""
+    if len(words) == 2 and words[1].isdecimal():
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(globals()[words[0]](int(words[1]), Path(folder))))
+        return
+    for kind in words or SIZES:
+        for size in SIZES[kind]:
+            answer = subprocess.run(
+                [sys.executable, __file__, kind, str(size)], capture_output=True, text=True, check=True
+            )
+            measured = json.loads(answer.stdout.splitlines()[-1])
+            print(f"{size:>6,} {kind}: " + ", ".join(f"{name} {value:.2f}" for name, value in measured.items()))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(sys.argv[1:])
