@@ -23,9 +23,9 @@ def one_line(text: object) -> str:
 
 
 def quote(value: object) -> str:
-    """A value for an error message: its repr on one line, shortened if it is long."""
+    """A value for an error message: its repr on one line, shortened if it is long; NumPy's scalars as Python's."""
     try:
-        text = one_line(repr(value))
+        text = one_line(repr(plain(value)))
     except Exception:  # too many digits, or endlessly nested lists
         return f"a value of type {type(value).__name__} that is too large to be written"
     return text if len(text) <= LONGEST else f"{text[:60]}... ({len(text)} characters)"

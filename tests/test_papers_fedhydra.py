@@ -9,6 +9,7 @@ import torch
 
 from paperlib import Experiment, papers, run
 from paperlib.data.datasets import MissingDataError, load
+from paperlib.data.partitions import thin
 from paperlib.oneshot import REGISTRY
 from paperlib.papers import collection, shipped_runs
 from paperlib.papers.cells import reading, value
@@ -202,13 +203,20 @@ def test_chance_level_is_a_number_in_fedhydra():
     assert value(scaled, {made.experiment: made}, "small").status == "failed"
 
 
-def test_small_leaves_every_client_its_samples():
+def test_small_leaves_every_client_samples_of_its_classes():
     """The smallest shares that any table asks; labels as in the smallest set."""
     labels = torch.arange(50_000) % 10
     data = load("digits")
     for e in {e for name in ("T1", "T2", "T7") for e in runs_of(name, "small") if e.method == "fedhydra"}:
         fake = replace(data, train_images=data.train_images[:1], train_labels=labels)
-        assert min(map(len, parts_of(e, fake))) >= 10
+        parts = parts_of(e, fake)
+        assert min(map(len, parts)) >= 10
+        for part in parts:
+            kept = thin(part, labels, e.sample_share)
+            steps, printed_steps = len(kept) / e.batch_size, len(part) / 128
+            assert abs(steps - printed_steps) <= 1
+            held, left = labels[part].bincount(minlength=10), labels[kept].bincount(minlength=10)
+            assert (abs(left - e.sample_share * held) <= 1).all()
 
 
 # -- what a run keeps for the figures

@@ -15,7 +15,6 @@ from paperlib.data.datasets import DATASETS, available, training_labels
 from paperlib.data.partitions import MAX_DRAWS, PARTITIONS, NoDrawError, Partition, partition
 from paperlib.display import plots
 from paperlib.experiment import DEFAULTS
-from paperlib.paths import data_sets
 from paperlib.teaching.widgets.explorer import Explorer, View, copyable
 
 DRAWS = 500  # of a Dirichlet partition that leaves a client empty: the 20,000 of a run take seconds
@@ -97,10 +96,10 @@ def _listed(names: list[str]) -> str:
     if not names:
         return ""
     ways = "".join(f"<li><code>{name}</code>: {html.escape(DATASETS[name].obtain)}</li>" for name in names)
-    place = html.escape(str(data_sets()))
     return (
         f"<details><summary>{_many(len(names), 'data set')} not at hand</summary>"
-        f"<p>Into <code>{place}</code>, or wherever PAPERLIB_DATA points:</p><ul>{ways}</ul></details>"
+        f"<p>Each becomes one file in the folder that PAPERLIB_DATA names, without it in data/sets:</p>"
+        f"<ul>{ways}</ul></details>"
     )
 
 
