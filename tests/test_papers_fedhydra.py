@@ -216,7 +216,7 @@ def test_small_leaves_every_client_samples_of_its_classes():
             steps, printed_steps = len(kept) / e.batch_size, len(part) / 128
             assert abs(steps - printed_steps) <= 1
             held, left = labels[part].bincount(minlength=10), labels[kept].bincount(minlength=10)
-            assert (abs(left - e.sample_share * held) <= 1).all()
+            assert (abs(left - len(kept) / len(part) * held) <= 1).all()
 
 
 # -- what a run keeps for the figures
