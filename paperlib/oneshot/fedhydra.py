@@ -14,8 +14,9 @@ from paperlib.federated.options import option
 from paperlib.federated.progress import Progress
 from paperlib.oneshot.aggregation import self_consistent_accuracy, stratified, stratified_accuracy_using_labels
 from paperlib.oneshot.dense import masked_kl
-from paperlib.oneshot.distillation import Distillation, random_crop_and_flip
+from paperlib.oneshot.distillation import Distillation
 from paperlib.oneshot.ensemble import Ensemble
+from paperlib.oneshot.samples import random_crop_and_flip
 from paperlib.oneshot.stratification import normalised, scores, traces
 from paperlib.random_streams import torch_rng
 
