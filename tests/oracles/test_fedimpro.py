@@ -13,6 +13,7 @@ from paperlib.data.datasets import Dataset
 from paperlib.data.partitions import Partition
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.local import start_visit
+from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round
 from paperlib.methods import FedAvg, build
@@ -261,7 +262,7 @@ def averaged(method: FedImpro, old: dict[str, Tensor], sent: list[dict[str, Tens
     theta = vector(*[0.0] * method.net.size)
     counts = method.context.counts
     uploads = [(1 / len(sent), k, {"delta": theta, "counts": counts[k], **stats}) for k, stats in enumerate(sent)]
-    return method.aggregate(old, theta, iter(uploads))[1]
+    return aggregate_uploads(method, old, theta, iter(uploads))[1]
 
 
 @pytest.mark.parametrize(("beta_g", "mean"), [(0.0, 2.6), (0.5, 1.8), (1.0, 1.0)])
