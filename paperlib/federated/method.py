@@ -148,11 +148,10 @@ class FedAvg:
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
         """Add a client's upload, of weight p, to the sums of the round; called in client order."""
         totals.add("delta", upload["delta"], p)
-        totals.add("p", p)
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         """New global model [P] and server state from the sums of the round."""
-        return theta + totals["delta"] / totals["p"], server
+        return theta + totals.mean("delta"), server
 
     def finish(self, theta: Tensor, server: State) -> Tensor:
         """The model that is evaluated, [P]."""

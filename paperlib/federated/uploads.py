@@ -11,14 +11,23 @@ Uploads = Iterable[tuple[float, int, Upload]]  # (weight, client, upload) of eve
 
 
 class Totals(dict[str, Any]):
-    """Sums over the clients of a round, by name. An upload is dropped once it has been added."""
+    """Sums over the clients of a round, by name; ``weights`` are the sums of the weights they were added with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights: dict[str, float] = {}
 
     def add(self, name: str, value: Tensor | float, weight: float = 1.0) -> None:
         """Add ``weight`` times a value to a sum, which starts at zero."""
+        self.weights[name] = self.weights.get(name, 0.0) + weight
         if isinstance(value, Tensor):
             self.sum(name, value).add_(value, alpha=weight)
         else:
             self[name] = self.get(name, 0.0) + weight * value
+
+    def mean(self, name: str) -> Any:
+        """The weighted mean of the values that were added, a tensor or a number."""
+        return self[name] / self.weights[name]
 
     def sum(self, name: str, like: Tensor) -> Tensor:
         """The sum of tensors shaped like ``like`` so far, to be added to in place."""

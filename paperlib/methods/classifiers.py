@@ -73,13 +73,12 @@ class Calibrated(FedAvg):
         super().collect(server, totals, p, client, upload)
         totals.append("sampled", client)
         totals.add("buffers", upload["buffers"], p)
-        totals.add("weight of buffers", p)
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, totals)
         sampled = theta.new_zeros(self.context.experiment.clients)
         sampled[totals["sampled"]] = 1
-        mean = {"buffers": totals["buffers"] / totals["weight of buffers"]} if self.net.buffer_size else {}
+        mean = {"buffers": totals.mean("buffers")} if self.net.buffer_size else {}
         return new, server | mean | {"sampled": sampled}
 
     def chosen(self, server: State) -> list[int]:

@@ -139,14 +139,14 @@ class FeatureGaussians(FedAvg):
         if self.pooled:
             d_variance = self.variance(upload["s"]) - self.variance(s) + d_mu.square()
             totals.sum("d_variance", s).addcmul_(weight, d_variance)
-        totals.add("clients", 1)
+        totals.add("senders", 1)
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         """Also the statistics, by Eq. 7."""
         new, server = super().aggregate(server, theta, totals)
         if self.n_fake == 0:
             return new, server
-        mu, s, clients = server["mu"], server["s"], totals["clients"] if self.server_weights == "uniform" else 1
+        mu, s, clients = server["mu"], server["s"], totals["senders"] if self.server_weights == "uniform" else 1
         d_mu, d_s = totals["d_mu"] / clients, totals["d_s"] / clients
         if self.pooled:
             variance = (self.variance(s) + totals["d_variance"] / clients - d_mu.square()).clamp_(min=0)

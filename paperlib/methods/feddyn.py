@@ -46,10 +46,10 @@ class FedDyn(FedAvg):
 
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
         super().collect(server, totals, p, client, upload)
-        totals.add("updates", upload["delta"])
+        totals.add("sum of updates", upload["delta"])
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         e = self.context.experiment
         mean, server = super().aggregate(server, theta, totals)
-        h = server["h"] - self.alpha * totals["updates"] / (e.clients if self.h_scale == "1/N" else e.sampled**2)
+        h = server["h"] - self.alpha * totals["sum of updates"] / (e.clients if self.h_scale == "1/N" else e.sampled**2)
         return mean - h / self.alpha, server | {"h": h}

@@ -34,11 +34,10 @@ class FedExP(FedAvg):
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
         super().collect(server, totals, p, client, upload)
         totals.add("squares", upload["delta"].square().sum(), p)
-        totals.add("weight of squares", p)
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, totals)
-        epsilon, mean_square = server["epsilon"], totals["squares"] / totals["weight of squares"]
+        epsilon, mean_square = server["epsilon"], totals.mean("squares")
         eta_g = (mean_square / (2 * ((new - theta).square().sum() + epsilon))).clamp(min=1.0)
         server = server | {"eta_g": eta_g, "epsilon": epsilon * self.context.experiment.lr_decay**2}
         return extrapolated(theta, new, eta_g), server | {"before": theta} if self.average else server

@@ -83,13 +83,12 @@ class FedMuon(FedAvg):
         steps = e.local_epochs * -(-int(self.context.sizes[client]) // e.batch_size)
         totals.add("M", upload["M"], p)
         totals.add("D", upload["delta"], p / max(steps, 1))
-        totals.add("weight of M", p)
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, totals)
-        M, D, total = totals["M"], totals["D"], totals["weight of M"]
         # D belongs to the learning rate of its round, which the next round decays.
-        return new, server | {"M": M / total, "D": D * (self.context.experiment.lr_decay / total)}
+        D = totals["D"] * (self.context.experiment.lr_decay / totals.weights["M"])
+        return new, server | {"M": totals.mean("M"), "D": D}
 
 
 def adam(m: Tensor, v: Tensor, g: Tensor, step: Tensor) -> Tensor:

@@ -40,15 +40,12 @@ class FedNova(FedAvg):
 
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
         super().collect(server, totals, p, client, upload)
-        p_k = p * steps_of(upload)
         totals.add("p / a", p)
-        totals.add("p_k", p_k)
-        totals.add("p_k a_k", float(upload["a"]), p_k)
+        totals.add("a", float(upload["a"]), p * steps_of(upload))
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, totals)
-        tau = totals["p_k a_k"] / totals["p_k"]
-        return extrapolated(theta, new, tau * totals["p / a"] / totals["p_k"]), server
+        return extrapolated(theta, new, totals.mean("a") * totals["p / a"] / totals.weights["a"]), server
 
 
 def steps_of(upload: Upload) -> float:

@@ -63,14 +63,13 @@ class FedWMSAM(FedAvg):
         super().collect(server, totals, p, client, upload)
         totals.add("change of c", upload["delta_c"])
         totals.add("weighted change of c", upload["delta_c"], p)
-        totals.add("weight of changes", p)
         totals.append("agreements", 1 + cosine_similarity(upload["delta"], server["Delta"], dim=0))
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         new, state = super().aggregate(server, theta, totals)
         a = torch.stack(totals["agreements"]).mean() if server["Delta"].any() else torch.zeros_like(server["alpha"])
         return new, state | {
-            "Delta": totals["weighted change of c"] / totals["weight of changes"] + server["c"],
+            "Delta": totals.mean("weighted change of c") + server["c"],
             "c": server["c"] + totals["change of c"] / self.context.experiment.clients,
             "alpha": 0.99 * server["alpha"] + 0.01 * a.clamp(0.1, 0.9),
         }

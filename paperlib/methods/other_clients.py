@@ -47,10 +47,9 @@ class OtherClients(FedAvg):
 
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
         super().collect(server, totals, p, client, upload)
-        totals.add("updates of all", upload["delta"])
-        totals.add("participants", 1)
+        totals.add("updates", upload["delta"])
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, totals)
-        m = int(totals["participants"])
-        return new, server | {"mean": totals["updates of all"] / m, "participants": torch.tensor(m)}
+        participants = torch.tensor(int(totals.weights["updates"]))
+        return new, server | {"mean": totals.mean("updates"), "participants": participants}

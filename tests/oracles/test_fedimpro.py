@@ -254,7 +254,7 @@ def test_05_step_of_the_running_mean_is_the_authors(model, cut, size, step):
     net = build_network(model, (3, 32, 32), 10)
     method = bind(net, images(10, (3, 32, 32), 10), [torch.arange(10)], {"cut": cut})
     assert method.size == size
-    assert 1 - method.momentum == pytest.approx(step, abs=1e-15)
+    assert 1 - method.feature_momentum == pytest.approx(step, abs=1e-15)
 
 
 def averaged(method: FedImpro, old: dict[str, Tensor], sent: list[dict[str, Tensor]]) -> dict[str, Tensor]:
