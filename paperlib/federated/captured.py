@@ -29,9 +29,9 @@ WARM_UP = 3  # steps before a recording, in which libraries choose their algorit
 
 
 def cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
-    """Record what a step does on the GPU; calling the result does it again. Raises RuntimeError for what cannot be.
+    """Record a step as a CUDA graph, which the result replays. Raises RuntimeError if it cannot be recorded.
 
-    After a recording that failed, torch computes on the stream and in the memory that it did before.
+    After a failed recording, torch is back on its former stream and memory pool.
     """
     graph, pool, side = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle(), torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -52,7 +52,7 @@ def cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
 
 
 class Recording:
-    """A local step on memory of its own, for clients whose tensors have the same names and whose phase is the same."""
+    """A local step on memory of its own, shared by clients with the same tensor names and the same phase."""
 
     def __init__(self, job: Job, visit: Visit, theta: Tensor, draws: Tensor, record: Record):
         self.job = job
@@ -83,28 +83,28 @@ class Recording:
         theta = train_step(self.job.method, memory["theta"], batch, memory["shared"], memory["own"])
         after = memory | {"theta": theta, "momentum": self.optimizer.buffer, "notes": batch.notes}
         self.optimizer.buffer = memory["momentum"]
-        tree_map(_put, memory, after)
+        tree_map(_write, memory, after)
 
     def load(self, job: Job, visit: Visit, theta: Tensor) -> None:
-        """Put a client where it stands into the memory."""
-        tree_map(_put, self.memory, _tensors(job, visit, theta))
+        """Copy a client's tensors into the memory."""
+        tree_map(_write, self.memory, _tensors(job, visit, theta))
         _hand_streams(visit, self.visit)
 
     def unload(self, visit: Visit) -> Tensor:
-        """Bring a client's visit to where it stands in the memory; its model theta [P]."""
-        mine = tree_map(torch.clone, {name: self.memory[name] for name in ("theta", "buffers", "notes", "momentum")})
-        visit.buffers, visit.notes, visit.optimizer.buffer = mine["buffers"], mine["notes"], mine["momentum"]
+        """Copy the memory into a client's visit; returns its model theta [P]."""
+        state = tree_map(torch.clone, {name: self.memory[name] for name in ("theta", "buffers", "notes", "momentum")})
+        visit.buffers, visit.notes, visit.optimizer.buffer = state["buffers"], state["notes"], state["momentum"]
         _hand_streams(self.visit, visit)
-        return mine["theta"]  # type: ignore[no-any-return]
+        return state["theta"]  # type: ignore[no-any-return]
 
 
-def _put(place: Tensor, value: Tensor) -> None:
-    if value is not place:
-        place.copy_(value)
+def _write(memory: Tensor, value: Tensor) -> None:
+    if value is not memory:
+        memory.copy_(value)
 
 
 def _hand_streams(source: Visit, target: Visit) -> None:
-    """Let the streams of one visit go on where those of another stand."""
+    """Continue the random streams of one visit in another."""
     target.generator.set_state(source.generator.get_state())
     target.stream.bit_generator.state = source.stream.bit_generator.state
 
@@ -121,7 +121,7 @@ def _tensors(job: Job, visit: Visit, theta: Tensor) -> Tree:
 class Captured:
     """Trains one client after another like `train_client`, with recordings that are kept from round to round.
 
-    Where a step cannot be recorded, a warning says why, and the run goes on without.
+    If a step cannot be recorded, a warning says why, and the run continues without a graph.
     """
 
     def __init__(self, record: Record = cuda_graph):
@@ -156,7 +156,7 @@ class Captured:
         return job.end(visit, theta_0, theta)
 
     def recording(self, job: Job, visit: Visit, theta: Tensor, draws: Tensor) -> Recording | None:
-        """The recording that holds for a client, made where there is none, with the client as it is in its memory."""
+        """Return this client's CUDA graph (recorded on first use), loaded with its state; None if there is none."""
         names = (frozenset(job.state), frozenset(job.shared), frozenset(visit.notes))
         key = (job.method.phase(visit), *names)
         if key not in self.recordings:
@@ -166,8 +166,8 @@ class Captured:
                 raise
             except RuntimeError as error:
                 self.recordable = False
-                why = str(error.__context__ or error).partition("\n")[0]
-                warnings.warn(f"{job.context.experiment} is played without a CUDA graph: {why}", stacklevel=2)
+                reason = str(error.__context__ or error).partition("\n")[0]
+                warnings.warn(f"{job.context.experiment} is played without a CUDA graph: {reason}", stacklevel=2)
                 return None
         self.recordings[key].load(job, visit, theta)
         return self.recordings[key]

@@ -11,8 +11,8 @@ import torch
 from paperlib.federated.method import State
 from paperlib.files import DamagedFile, read_tensors, write_tensors
 
-# Bytes of states in memory, as far as they need not be there: room for every client of a run with a small network. With
-# a large one (45 MB per client for SCAFFOLD with ResNet-18) reading a file takes little time beside training.
+# Bytes of saved states that stay in memory: room for every client of a run with a small network. With a large one
+# (45 MB per client for SCAFFOLD with ResNet-18) reading a file takes little time beside training.
 CACHE = 128 * 2**20
 
 
@@ -28,9 +28,9 @@ class ClientStates(MutableMapping[int, State]):
     """client -> its persistent state, in ascending order and only for clients that have one; {} is none.
 
     folder: where states are kept from the first `save` on, one file per client; None keeps them all in RAM. device:
-    where tensors are put when they are read again. files: the versions to start from. In RAM are, beside the states
-    that have changed since the last `save`, the last used ones of the others up to CACHE bytes in all.
-    The dict that is handed out is the caller's, its tensors must not be changed in place. Threads may share it.
+    where tensors are put when they are read again. files: the versions to start from. RAM holds the states
+    that have changed since the last `save`, and the last used others, up to CACHE bytes in all.
+    The caller owns the returned dict, but must not change its tensors in place. Threads may share the states.
     Reading raises DamagedFile when a file has changed since it was written.
     """
 
@@ -92,7 +92,7 @@ class ClientStates(MutableMapping[int, State]):
         return sum(map(_size, self._changed.values()))
 
     def save(self, round: int) -> None:
-        """Write what has changed into new files, and point ``files`` to them; older versions stay where they are."""
+        """Write changed states into new files, and point ``files`` to them; older files stay."""
         with self._lock:
             for client, state in self._changed.items():
                 path = self._path(client, round)
@@ -103,7 +103,7 @@ class ClientStates(MutableMapping[int, State]):
             self._trim()
 
     def check(self) -> None:
-        """Raise DamagedFile if a file is missing or has another size; what is in it is checked when it is read."""
+        """Raise DamagedFile if a file is missing or has another size; its content is checked when it is read."""
         for client, file in self.files.items():
             path = self.path(client)
             if not path.exists() or path.stat().st_size != file.bytes:
@@ -132,5 +132,5 @@ class ClientStates(MutableMapping[int, State]):
 
 
 def _size(state: State) -> int:
-    """Bytes that a state keeps in RAM: of a view, the whole tensor."""
+    """Bytes that a state holds in RAM: a view holds its whole tensor."""
     return sum(tensor.untyped_storage().nbytes() for tensor in state.values())

@@ -1,4 +1,4 @@
-"""What is fixed during a run, what belongs to one client in one round, and what one local step works on."""
+"""What is fixed during a run, what belongs to one client in one round, and what one local step receives."""
 
 from dataclasses import dataclass, field
 
@@ -53,9 +53,9 @@ class Optimizer:
 
 @dataclass(kw_only=True)
 class Visit:
-    """One client's part in one round: what it received, its random streams, and what it works out on the way.
+    """One client's part in one round: what it received, its random streams, and its notes.
 
-    client, round (from 1), epoch (local epoch under way, from 0).
+    client, round (from 1), epoch (current local epoch, from 0).
     counts: int64 [C], the client's labels.
     theta_global, buffers_global: [P], [Q], the model that the client received in this round; never changed in place.
     buffers: [Q], the client's BatchNorm statistics, updated in place by a forward pass in training mode.
@@ -82,7 +82,7 @@ class Batch(Visit):
     """One mini-batch of a client.
 
     x: float [B, channels, height, width]. y: int64 [B].
-    rows: bool [B], the samples that are there, where a short batch has been filled up to B; None: all. The others have
+    rows: bool [B], the samples that count, where a short batch has been filled up to B; None: all. The others have
         the label -100, which cross-entropy leaves out.
     hidden, start: the input of stage ``start``, where a method has run the stages before it already; the rest of the
         pass goes on from there. x stays what it is.

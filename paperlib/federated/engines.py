@@ -23,7 +23,7 @@ SMALL = 5_000_000  # parameters up to which one client's step is too little for 
 
 
 class Opened(Protocol):
-    """A round before the clients train: who takes part, and what each has to do."""
+    """A round before the clients train: who takes part, and the job of each."""
 
     method: FedAvg
     cohort: list[int]
@@ -53,13 +53,13 @@ def one_after_another(round: Opened, pool: Executor) -> Iterable[Trained]:
     if not isinstance(pool, Workers) or pool.workers == 1:
         yield from pool.map(train, cohort)
         return
-    begun: dict[int, Future[Trained]] = {}
+    futures: dict[int, Future[Trained]] = {}
     for first in range(0, len(cohort), AHEAD):
         # The largest first, so that no thread is left alone with it at the end.
         for client in sorted(cohort[first : first + AHEAD], key=lambda client: -int(sizes[client])):
-            begun[client] = pool.submit(train, client)
+            futures[client] = pool.submit(train, client)
     for client in cohort:
-        yield begun.pop(client).result()
+        yield futures.pop(client).result()
 
 
 def stacked(round: Opened, pool: Executor) -> Iterable[Trained]:
@@ -71,10 +71,10 @@ SEQUENTIAL = Engine("sequential", one_after_another)
 
 
 def choose(name: str, method: FedAvg, device: str) -> Engine:
-    """The engine for a method that is bound to its run; the sequential one, with a reason, where ``name`` cannot be.
+    """The engine for a method that is bound to its run; if ``name`` cannot run it, the sequential one, with a reason.
 
     "auto" is sequential on the CPU; on a GPU it is vectorised for networks of up to 5 million parameters and captured
-    for larger ones and those with GroupNorm, of which a stacked step has four times the kernels.
+    for larger ones and those with GroupNorm, where a stacked step launches four times the kernels.
     """
     if name == "sequential" or (name == "auto" and device == "cpu"):
         return SEQUENTIAL

@@ -11,7 +11,7 @@ from paperlib.data.batches import normalise
 from paperlib.data.datasets import Dataset
 from paperlib.networks import Network
 
-# None is best for all: 1,000 takes a fifth off the time of small networks and adds half to that of the full CNN.
+# No size is best for all: 1,000 takes a fifth off the time of small networks and adds half to that of the full CNN.
 BATCH, GPU_BATCH = 250, 2_000
 
 
@@ -19,7 +19,7 @@ BATCH, GPU_BATCH = 250, 2_000
 class Scores:
     """accuracy in percent, loss: mean cross-entropy in nats.
 
-    errors: float64 [C], the share of each class that is got wrong; NaN for a class without an image.
+    errors: float64 [C], the error rate of each class; NaN for a class without an image.
     """
 
     accuracy: float
@@ -39,6 +39,6 @@ def evaluate(net: Network, theta: Tensor, buffers: Tensor, data: Dataset, pool: 
 
     hits, losses = zip(*pool.map(score, range(0, len(y), batch)), strict=True)
     correct = torch.cat(hits).cpu()  # here the host waits for a GPU, and nowhere before
-    of_class, of_hits = (torch.bincount(labels, minlength=data.num_classes) for labels in (y.cpu(), y.cpu()[correct]))
+    samples, class_hits = (torch.bincount(labels, minlength=data.num_classes) for labels in (y.cpu(), y.cpu()[correct]))
     loss = sum(torch.stack(losses).tolist()) / len(y)
-    return Scores(100 * int(correct.sum()) / len(y), loss, 1 - of_hits.double() / of_class)
+    return Scores(100 * int(correct.sum()) / len(y), loss, 1 - class_hits.double() / samples)

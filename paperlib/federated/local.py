@@ -13,11 +13,11 @@ from paperlib.federated.uploads import Upload
 from paperlib.random_streams import rng, torch_rng
 from paperlib.timing import part
 
-MOMENTUM = "optimizer/momentum"  # where a client that keeps its momentum buffer keeps it, among its own state
+MOMENTUM = "optimizer/momentum"  # entry of a client's state: the momentum buffer that it keeps between rounds
 
 
 class Job(NamedTuple):
-    """What one client has to do in one round: the arguments of `train_client`."""
+    """One client's part in one round: the arguments of `train_client`."""
 
     context: Context
     method: FedAvg
@@ -30,7 +30,7 @@ class Job(NamedTuple):
 
     @property
     def state(self) -> State:
-        """The client's persistent state as far as it is the method's and not the engine's."""
+        """The method's part of the client's persistent state, without the engine's."""
         return {name: value for name, value in self.own.items() if "/" not in name}
 
     def begin(self) -> tuple[Visit, Tensor]:
@@ -41,7 +41,7 @@ class Job(NamedTuple):
 
     @part("method")
     def end(self, visit: Visit, theta_0: Tensor, theta: Tensor) -> "Trained":
-        """What comes out of a visit that began at theta_0 [P] and ended at theta [P]."""
+        """The result of a visit that began at theta_0 [P] and ended at theta [P]."""
         upload, own = self.method.end(theta_0, theta, self.shared, self.own, visit)
         if self.context.experiment.momentum_buffer == "keep":
             own = own | {MOMENTUM: visit.optimizer.buffer}
@@ -50,7 +50,7 @@ class Job(NamedTuple):
 
 @dataclass
 class Trained:
-    """What comes out of a client's round: upload, its model theta [P] and buffers [Q], and its new state."""
+    """The result of a client's round: upload, its model theta [P] and buffers [Q], and its new state."""
 
     upload: Upload
     theta: Tensor
@@ -58,7 +58,7 @@ class Trained:
     own: State
 
 
-@part("other")  # but for the parts within; an aggregation is under way
+@part("other")  # but for the parts within; the aggregation waits for it
 def train_client(
     context: Context,
     method: FedAvg,

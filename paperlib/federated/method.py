@@ -3,16 +3,17 @@
 McMahan et al. 2017, "Communication-efficient learning of deep networks from decentralized data", Algorithm 1.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, dataclass_transform
+from typing import Any, ClassVar, dataclass_transform
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
-from paperlib.federated.options import check_options, option
-from paperlib.federated.uploads import Upload, Uploads
+from paperlib.federated.options import check_options, fill_preset, option
+from paperlib.federated.uploads import Totals, Upload, Uploads
 from paperlib.networks.stacking import gradient
 
 State = dict[str, Tensor]
@@ -41,6 +42,8 @@ class FedAvg:
     needs_update: ClassVar[bool] = False
     # Whether every sampled client must count equally.
     needs_uniform: ClassVar[bool] = False
+    # By the value of the option ``preset``: what the options become that are None.
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     # Methods that it cannot be combined with, and why.
     excludes: ClassVar[dict[type["FedAvg"], str]] = {}
 
@@ -48,8 +51,10 @@ class FedAvg:
         dataclass(kw_only=True)(cls)
 
     def __post_init__(self) -> None:
-        """Where a method refuses impossible options, with a ValueError, before there is a run."""
+        """Refuse impossible options, with a ValueError, before there is a run."""
         check_options(self)
+        if self.presets:
+            fill_preset(self, self.presets)
 
     def setup(self, context: Context) -> "FedAvg":
         """Bind the method to a run, and compute what stays fixed in it; raises ValueError for what does not fit it."""
@@ -140,14 +145,27 @@ class FedAvg:
         """Weight of an upload in the averages of this round, up to a common factor; 0 leaves the client out."""
         return p
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        """New global model [P] and server state; uploads yields (weight, client, upload) once, in client order."""
-        mean, total = torch.zeros_like(theta), 0.0
-        for p, _, upload in uploads:
-            mean.add_(upload["delta"], alpha=p)
-            total += p
-        return theta + mean.div_(total), server
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        """Add a client's upload, of weight p, to the sums of the round; called in client order."""
+        totals.add("delta", upload["delta"], p)
+
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        """New global model [P] and server state from the sums of the round."""
+        return theta + totals.mean("delta"), server
 
     def finish(self, theta: Tensor, server: State) -> Tensor:
         """The model that is evaluated, [P]."""
         return theta
+
+
+def conclude(method: FedAvg, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+    """New global model [P] and server state of a round; the mean over no clients is NaN, which ends the run."""
+    return method.aggregate(server, theta, totals) if totals else (theta + torch.zeros_like(theta) / 0.0, server)
+
+
+def aggregate_uploads(method: FedAvg, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
+    """Collect uploads and conclude their round."""
+    totals = Totals()
+    for p, client, upload in uploads:
+        method.collect(server, totals, p, client, upload)
+    return conclude(method, server, theta, totals)

@@ -23,9 +23,9 @@ def option(default: Any, *, choices: tuple[Any, ...] = (), **limits: float) -> A
 
 
 def check_options(method: Any) -> None:
-    """Raise ValueError for an option of a method whose value is not what `option` says.
+    """Raise ValueError for an option of a method whose value `option` does not allow.
 
-    A subclass may give an option another default; what is allowed stays what its base says.
+    A subclass may give an option another default; the limits stay those of its base.
     """
     kind: Any = type(method)
     for option, metadata in allowed_of(kind).items():
@@ -45,11 +45,11 @@ def check_options(method: Any) -> None:
 
 @cache
 def allowed_of(method: Any) -> dict[str, Mapping[Any, Any]]:
-    """Option name -> what `option` says about it, for those options of a method's class that are limited."""
+    """Option name -> the limits given to `option`, for the options of a method's class that have any."""
     allowed = {}
     for f in fields(method):
-        said = (vars(kind).get("__dataclass_fields__", {}).get(f.name) for kind in method.__mro__)
-        metadata = next((field.metadata for field in said if field is not None and field.metadata), None)
+        declarations = (vars(kind).get("__dataclass_fields__", {}).get(f.name) for kind in method.__mro__)
+        metadata = next((field.metadata for field in declarations if field is not None and field.metadata), None)
         if metadata is not None:
             allowed[f.name] = metadata
     return allowed
@@ -79,16 +79,16 @@ def of_declared_kinds(name: str, method: type[Any], options: Mapping[str, Any]) 
             raise ValueError(f"{name} has no option {quote(option)}; its options are: {', '.join(declared) or 'none'}")
         kind: Any = declared[option]
         kinds = {get_origin(k) or k for k in (get_args(kind) if isinstance(kind, UnionType) else (kind,))}
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        fits = type(value) in kinds or (whole and float in kinds) or (Mapping in kinds and isinstance(value, Mapping))
+        integer = isinstance(value, int) and not isinstance(value, bool)
+        fits = type(value) in kinds or (integer and float in kinds) or (Mapping in kinds and isinstance(value, Mapping))
         if not fits:
-            called = kind.__name__ if isinstance(kind, type) else str(kind)
-            raise ValueError(f"{option} of {name} is {quote(value)}, which is not of the kind {called}")
-        most = MOST if whole and int in kinds else LARGEST
+            type_name = kind.__name__ if isinstance(kind, type) else str(kind)
+            raise ValueError(f"{option} of {name} is {quote(value)}, which is not of the kind {type_name}")
+        most = MOST if integer and int in kinds else LARGEST
         if isinstance(value, int | float) and most < abs(value) < inf:
             limits = f"from -{most:.4g} to {most:.4g}"
             raise ValueError(f"{option} of {name} is {quote(value)}, but must be a number {limits}")
-        if whole and int not in kinds:
+        if integer and int not in kinds:
             value = values[option] = float(value)
         if isinstance(value, float) and not isfinite(value) and option not in allowed_of(cast(Any, method)):
             raise ValueError(f"{option} of {name} is {quote(value)}, but must be a finite number")

@@ -16,7 +16,7 @@ Row = dict[str, float]
 
 @dataclass
 class Progress:
-    """Everything that changes during a run, and all that it needs to go on after an interruption.
+    """Everything that changes during a run: what it needs to resume after an interruption.
 
     round: rounds finished. theta: [P], the global model. buffers: [Q]. server: the method's server state.
     clients: client -> its persistent state, only for clients that have taken part and methods that keep one.
@@ -57,7 +57,7 @@ class RoundSnapshot:
 
 @dataclass(frozen=True)
 class Measures:
-    """What is recorded at every evaluation beside accuracy and loss.
+    """Quantities that are recorded at every evaluation beside accuracy and loss.
 
     local_models: whether a function looks at the local models of the round, which then stay in memory until it has.
     """

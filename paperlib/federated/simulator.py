@@ -13,16 +13,16 @@ from paperlib.federated.context import Context
 from paperlib.federated.engines import SEQUENTIAL, Engine
 from paperlib.federated.evaluation import evaluate
 from paperlib.federated.local import Job, Trained
-from paperlib.federated.method import FedAvg
+from paperlib.federated.method import FedAvg, conclude
 from paperlib.federated.progress import NO_MEASURES, LocalModel, Measures, Progress, RoundSnapshot, Row
-from paperlib.federated.uploads import Upload
+from paperlib.federated.uploads import Totals
 from paperlib.federated.vectorised import train_in_stacks
 from paperlib.random_streams import rng, torch_rng
 from paperlib.timing import part, seconds_now
 
 
 def bind(method: FedAvg, context: Context, dtype: torch.dtype = torch.float32) -> Progress:
-    """Bind a method to a run whose data and network may be of any origin; returns the state before round 1."""
+    """Bind a method to a run; returns the state before round 1."""
     method.setup(context)
     net, device = context.net, context.data.train_images.device
     theta = net.initial(torch_rng(context.experiment.seed, "initial parameters")).to(device, dtype)
@@ -66,21 +66,24 @@ def simulate_together(
     they were interrupted earlier, go first. The runs have one method and one data set, and differ in seed and partition
     only. ``seconds`` is an equal share of the time that all took.
     """
-    while going := [i for i, run in enumerate(runs) if unfinished(*run)]:
-        next_round = min(runs[i][1].round for i in going)
-        now = [i for i in going if runs[i][1].round == next_round]
-        models: list[list[LocalModel] | None] = [[] if _keeps_local_models(measures, *runs[i]) else None for i in now]
-        device = runs[now[0]][1].theta.device
+    while unfinished_runs := [i for i, run in enumerate(runs) if unfinished(*run)]:
+        next_round = min(runs[i][1].round for i in unfinished_runs)
+        current = [i for i in unfinished_runs if runs[i][1].round == next_round]
+        models: list[list[LocalModel] | None] = [
+            [] if _keeps_local_models(measures, *runs[i]) else None for i in current
+        ]
+        device = runs[current[0]][1].theta.device
         started = seconds_now(device)
-        rounds = [Round(*runs[i]) for i in now]
+        rounds = [Round(*runs[i]) for i in current]
         trained = train_in_stacks([round.start(client) for round in rounds for client in round.cohort])
         traffic = [
             round.close(islice(trained, len(round.cohort)), own) for round, own in zip(rounds, models, strict=True)
         ]
-        seconds = (seconds_now(device) - started) / len(now)
+        seconds = (seconds_now(device) - started) / len(current)
         rows = [{"round": next_round + 1, "seconds": seconds, **sent} for sent in traffic]
         yield [
-            (i, row | _measured(*runs[i], own, pool, measures)) for i, row, own in zip(now, rows, models, strict=True)
+            (i, row | _measured(*runs[i], own, pool, measures))
+            for i, row, own in zip(current, rows, models, strict=True)
         ]
 
 
@@ -131,7 +134,7 @@ def play_round(
 
 
 class Round:
-    """The next round of a run: who takes part (``cohort``), what each starts from, and what becomes of the results."""
+    """The next round of a run: who takes part (``cohort``), the job of each, and the aggregation of the results."""
 
     def __init__(self, method: FedAvg, progress: Progress):
         self.method, self.progress, self.number = method, progress, progress.round + 1
@@ -139,7 +142,7 @@ class Round:
         self.shared = method.broadcast(progress.server, progress.theta)
 
     def start(self, client: int) -> Job:
-        """What a client of the cohort has to do."""
+        """The job of a client of the cohort."""
         method, progress = self.method, self.progress
         theta = method.send(progress.server, progress.theta, self.cohort.index(client))
         own = progress.clients.get(client)
@@ -148,40 +151,37 @@ class Round:
         return Job(method.context, method, self.number, client, theta, progress.buffers, self.shared, own)
 
     def close(self, trained_clients: Iterable[Trained], local_models: list[LocalModel] | None = None) -> Row:
-        """Aggregate the cohort's results, which come in its order, and move the run on; returns the bytes sent."""
+        """Aggregate the cohort's results, which come in its order, and move the run on; returns the bytes sent.
+
+        What a client sends is dropped once it has been collected.
+        """
         method, progress, cohort = self.method, self.progress, self.cohort
-        e, theta = method.context.experiment, progress.theta
+        e, totals = method.context.experiment, Totals()
+        bytes_up, bytes_down = 0, len(cohort) * bytes_of(progress.theta, progress.buffers, *self.shared.values())
         mean_buffers, total = torch.zeros_like(progress.buffers), 0.0
-        down = len(cohort) * bytes_of(theta, progress.buffers, *self.shared.values())
-        traffic = {"bytes_up": 0, "bytes_down": down}
-
-        def uploads() -> Iterator[tuple[float, int, Upload]]:
-            """As they arrive: what a client sent is dropped once it has been added up."""
-            nonlocal total
-            for p, client, trained in zip(method.weights(cohort), cohort, trained_clients, strict=True):
-                traffic["bytes_up"] += bytes_of(trained.buffers, *trained.upload.values())
-                weight = method.weight(p, trained.upload)
-                if weight == 0:
-                    _miss_round(method, progress.clients, [client])
-                    continue
-                mean_buffers.add_(trained.buffers, alpha=weight)
-                total += weight
-                if e.keeps_models:
-                    trained.own |= {"model/theta": trained.theta, "model/buffers": trained.buffers}
-                progress.clients[client] = trained.own
-                if local_models is not None:
-                    local_models.append(LocalModel(client, weight, trained.theta, trained.buffers))
-                yield weight, client, trained.upload | {"buffers": trained.buffers}
-
-        # Who missed the round before as well has nothing left to drop.
+        # A client that also missed the round before has nothing left to drop.
         _miss_round(method, progress.clients, set(sampled_clients(e, self.number - 1)) - set(cohort))
-        progress.theta, progress.server = method.aggregate(progress.server, theta, uploads())
+        for p, client, trained in zip(method.weights(cohort), cohort, trained_clients, strict=True):
+            bytes_up += bytes_of(trained.buffers, *trained.upload.values())
+            weight = method.weight(p, trained.upload)
+            if weight == 0:
+                _miss_round(method, progress.clients, [client])
+                continue
+            mean_buffers.add_(trained.buffers, alpha=weight)
+            total += weight
+            if e.keeps_models:
+                trained.own |= {"model/theta": trained.theta, "model/buffers": trained.buffers}
+            progress.clients[client] = trained.own
+            if local_models is not None:
+                local_models.append(LocalModel(client, weight, trained.theta, trained.buffers))
+            method.collect(progress.server, totals, weight, client, trained.upload | {"buffers": trained.buffers})
+        progress.theta, progress.server = conclude(method, progress.server, progress.theta, totals)
         progress.buffers, progress.round = mean_buffers.div_(total or 1.0), self.number
-        return {name: float(count) for name, count in traffic.items()}
+        return {"bytes_up": float(bytes_up), "bytes_down": float(bytes_down)}
 
 
 def _miss_round(method: FedAvg, clients: ClientStates, absent: Iterable[int]) -> None:
-    """Leave clients without the part of their state that is of no use to them after a round without them."""
+    """Drop the state that clients no longer need after missing a round."""
     if type(method).absent is FedAvg.absent:  # nothing is dropped, so nothing need be read and written
         return
     for client in absent:

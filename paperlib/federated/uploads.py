@@ -1,20 +1,41 @@
-"""What the sampled clients send, read once while it is averaged."""
+"""What the sampled clients send, and its sums over a round."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Any
 
+import torch
 from torch import Tensor
 
 Upload = dict[str, Tensor]  # as the server reads it: "buffers" [Q] as well, BatchNorm's statistics of the client
 Uploads = Iterable[tuple[float, int, Upload]]  # (weight, client, upload) of every client that took part, once
 
 
-def seen(uploads: Uploads, note: Callable[[float, int, Upload], object]) -> Uploads:
-    """Pass the uploads on, which can be read only once, each after a call of ``note(weight, client, upload)``."""
-    for p, client, upload in uploads:
-        note(p, client, upload)
-        yield p, client, upload
+class Totals(dict[str, Any]):
+    """Sums over the clients of a round, by name; ``weights`` are the sums of the weights they were added with."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights: dict[str, float] = {}
 
-def summed(uploads: Uploads, name: str, total: Tensor) -> Uploads:
-    """Pass the uploads on, and add their entry ``name`` to ``total`` on the way."""
-    return seen(uploads, lambda p, client, upload: total.add_(upload[name]))
+    def add(self, name: str, value: Tensor | float, weight: float = 1.0) -> None:
+        """Add ``weight`` times a value to a sum, which starts at zero."""
+        self.weights[name] = self.weights.get(name, 0.0) + weight
+        if isinstance(value, Tensor):
+            self.sum(name, value).add_(value, alpha=weight)
+        else:
+            self[name] = self.get(name, 0.0) + weight * value
+
+    def mean(self, name: str) -> Any:
+        """The weighted mean of the values that were added, a tensor or a number."""
+        return self[name] / self.weights[name]
+
+    def sum(self, name: str, like: Tensor) -> Tensor:
+        """The sum of tensors shaped like ``like`` so far, to be added to in place."""
+        if name not in self:
+            self[name] = torch.zeros_like(like)
+        total: Tensor = self[name]
+        return total
+
+    def append(self, name: str, value: object) -> None:
+        """Add a value to a list, which starts empty."""
+        self.setdefault(name, []).append(value)

@@ -33,7 +33,7 @@ Tree = dict[str, Any]  # tensors by name, some of them one level deeper
 class Member:
     """A client of a stack. theta_0, theta: [P], start and end. draws: int64 [rows, steps B], sample -1 is none.
 
-    per_epoch: the steps of an epoch. fills: whether the last one of them is filled up.
+    per_epoch: the steps of an epoch. fills: whether its last batch is filled up.
     """
 
     job: Job
@@ -51,9 +51,9 @@ class Member:
 
 
 def train_in_stacks(jobs: Sequence[Job]) -> Iterator[Trained]:
-    """`train_stacked` of as many jobs at a time as there is room for, half as many where that was too many.
+    """`train_stacked` of as many jobs at a time as fit into memory, half as many if they did not.
 
-    A client for whom alone there is no room in a stack is trained by itself, without the patches of its images.
+    A client that does not fit into a stack of one is trained by itself, without the patches of its images.
     """
     size = room(jobs[0].context) if jobs else 0
     while jobs:
@@ -81,8 +81,8 @@ def room(context: Context) -> int:
 def step_bytes(net: Network, shape: tuple[int, int, int], batch_size: int) -> int:
     """An estimate of the memory that a step takes for one client of a stack, in float32.
 
-    What all layers give and convolutions multiply (patches of images), with gradients; parameters, their gradient,
-    momentum and a vector of the method.
+    It counts the outputs of all layers and the patches that convolutions multiply, with gradients, then parameters,
+    gradient, momentum and one vector of the method.
     """
     values = 0
 
@@ -109,7 +109,7 @@ def train_stacked(jobs: Sequence[Job]) -> list[Trained]:
     All jobs are of one round, one method and one data set; they may belong to runs that differ in seed or partition.
     """
     members = [_join(job) for job in jobs]
-    # Stacked are clients that know the same things: one that never took part may lack a state that others have.
+    # Clients of one stack have tensors of the same names: a client that never took part may lack state.
     groups: dict[tuple[frozenset[str], frozenset[str]], list[Member]] = {}
     for member in members:
         groups.setdefault((frozenset(member.job.state), frozenset(member.visit.notes)), []).append(member)
@@ -119,7 +119,7 @@ def train_stacked(jobs: Sequence[Job]) -> list[Trained]:
 
 
 def _join(job: Job) -> Member:
-    """A client before its first step, with all that is random in its local epochs."""
+    """A client before its first step, with the draws of all its local epochs."""
     e, data = job.context.experiment, job.context.data
     visit, theta_0 = job.begin()
     order, how = rng(e.seed, "batches", job.round, job.client), augmentation(e.augment)
@@ -132,7 +132,7 @@ def _join(job: Job) -> Member:
 
 
 def _fill(draws: Tensor, missing: int) -> Tensor:
-    """Columns [rows, n] filled up with those of ``missing`` samples that are none: number -1, nothing else."""
+    """Columns [rows, n], followed by ``missing`` empty samples, whose number is -1."""
     draws = pad(draws, (0, missing))
     draws[0, draws.shape[1] - missing :] = -1
     return draws
@@ -145,21 +145,21 @@ def _train(members: list[Member]) -> None:
     how = augmentation(e.augment)
     draws = torch.stack([_fill(member.draws, length - member.draws.shape[1]) for member in members])
     moving, fixed, dims = _moving(members), *_fixed(members)
-    take = _step(first)
-    for step, now in enumerate(split(draws, e.batch_size)):
+    local_step = _step(first)
+    for step, columns in enumerate(split(draws, e.batch_size)):
         while members[-1].steps <= step:
             _leave(members.pop(), moving, len(members))
         n = len(members)
         moving = tree_map(lambda rows, n=n: rows[:n], moving)
         fixed = tree_map(lambda rows, dim, n=n: rows if dim is None else rows[:n], fixed, dims)
-        samples = now[:n, 0]
-        x, y = make_batch(data, now[:n].transpose(0, 1).flatten(1), how)
+        samples = columns[:n, 0]
+        x, y = make_batch(data, columns[:n].transpose(0, 1).flatten(1), how)
         x = x.to(moving["theta"].dtype).unflatten(0, samples.shape)
         y = y.unflatten(0, samples.shape).masked_fill(samples < 0, ABSENT)
-        there = samples >= 0 if any(member.short(step) for member in members) else None
+        present = samples >= 0 if any(member.short(step) for member in members) else None
         with stacked():
-            step_all = torch.vmap(take, in_dims=(0, dims, 0, 0, None if there is None else 0, None))
-            moving = step_all(moving, fixed, x, y, there, step)
+            step_all = torch.vmap(local_step, in_dims=(0, dims, 0, 0, None if present is None else 0, None))
+            moving = step_all(moving, fixed, x, y, present, step)
     while members:
         _leave(members.pop(), moving, len(members))
 
@@ -168,19 +168,19 @@ def _step(member: Member) -> Callable[..., Tree]:
     """A local step as a function of one client's tensors."""
     method, visit = member.job.method, member.visit
 
-    def take(moving: Tree, fixed: Tree, x: Tensor, y: Tensor, there: Tensor | None, step: int) -> Tree:
+    def local_step(moving: Tree, fixed: Tree, x: Tensor, y: Tensor, present: Tensor | None, step: int) -> Tree:
         optimizer = replace(visit.optimizer, buffer=moving["momentum"], steps=step)
         received = {name: fixed[name] for name in ("theta_global", "buffers_global", "counts")}
         moved = {"notes": dict(moving["notes"]), "optimizer": optimizer}
-        batch = Batch(x=x, y=y, rows=there, **vars(visit) | received | moved)
+        batch = Batch(x=x, y=y, rows=present, **vars(visit) | received | moved)
         theta = train_step(method, moving["theta"], batch, fixed["shared"], fixed["own"])
         return {"theta": theta, "momentum": optimizer.buffer, "notes": batch.notes}
 
-    return take
+    return local_step
 
 
 def _moving(members: list[Member]) -> Tree:
-    """What steps change, one row per client."""
+    """The tensors that a step changes, one row per client."""
     trees: list[Tree] = [
         {"theta": m.theta, "momentum": m.visit.optimizer.buffer, "notes": m.visit.notes} for m in members
     ]
@@ -188,7 +188,7 @@ def _moving(members: list[Member]) -> Tree:
 
 
 def _fixed(members: list[Member]) -> tuple[Tree, Tree]:
-    """What steps only read; with the dimension of the clients, None for a tensor that all share."""
+    """The tensors that a step only reads, and the dimension of the clients in each: None for one that all share."""
     trees: list[Tree] = [
         {
             "theta_global": m.job.theta, "buffers_global": m.job.buffers, "shared": m.job.shared,
@@ -202,6 +202,6 @@ def _fixed(members: list[Member]) -> tuple[Tree, Tree]:
 
 def _leave(member: Member, moving: Tree, row: int) -> None:
     """Take a client's row out of the stack."""
-    mine = tree_map(lambda rows: rows[row].clone(), moving)
-    member.theta, member.visit.notes = mine["theta"], mine["notes"]
-    member.visit.optimizer.buffer, member.visit.optimizer.steps = mine["momentum"], member.steps
+    final = tree_map(lambda rows: rows[row].clone(), moving)
+    member.theta, member.visit.notes = final["theta"], final["notes"]
+    member.visit.optimizer.buffer, member.visit.optimizer.steps = final["momentum"], member.steps

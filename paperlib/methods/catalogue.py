@@ -1,4 +1,4 @@
-"""What the docstrings of methods say about them: the paper that each is from, and what it changes."""
+"""The paper that a method is from, and what it changes, read from docstrings."""
 
 import inspect
 import re
@@ -41,7 +41,7 @@ def _classes(module: ModuleType) -> int:
 
 
 def code(method: type) -> str:
-    """The code of a method; of one that was typed into a notebook, whose text Python does not keep, its functions."""
+    """The source of a method; its functions, if Python does not keep the class's source (in a notebook)."""
     try:
         return inspect.getsource(method)
     except (OSError, TypeError):

@@ -20,8 +20,8 @@ class CCVR(Calibrated):
 
     Per class, m features are drawn from a Gaussian with mean and covariance of the clients' features (Eq. 3 and 4), to
     which epsilon I is added. The classifier starts from the global one; ``epochs`` of SGD with lr, momentum,
-    weight_decay and the experiment's batch size, 0 epochs being FedAvg. A class of which the clients have no sample
-    takes no part: its row stays as it is. The draws are the same in every round.
+    weight_decay and the experiment's batch size, 0 epochs being FedAvg. The row of a class
+    without samples stays as it is. The draws are the same in every round.
     """
 
     m: int = option(200, at_least=1, at_most=MANY)
@@ -44,12 +44,12 @@ class CCVR(Calibrated):
         n, mean, covariance = class_gaussians(
             self.client_features(theta, server), self.context.data.num_classes, self.net.feature_size, theta.device
         )
-        matrix, seen = matrix_of(self.net, theta).clone(), torch.nonzero(n)[:, 0]
+        matrix, present = matrix_of(self.net, theta).clone(), torch.nonzero(n)[:, 0]
         generator = torch_rng(self.context.experiment.seed, "virtual features")
-        z, y = drawn_features(mean[seen], covariance[seen], self.m, self.epsilon, generator)
+        z, y = drawn_features(mean[present], covariance[present], self.m, self.epsilon, generator)
         e = self.context.experiment
-        matrix[seen] = refit(
-            matrix[seen], z.to(theta), y, generator, epochs=self.epochs, batch_size=e.batch_size,
+        matrix[present] = refit(
+            matrix[present], z.to(theta), y, generator, epochs=self.epochs, batch_size=e.batch_size,
             lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay,
         )  # fmt: skip
         return with_matrix(self.net, theta, matrix)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Context, Optimizer
-from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.options import option
-from paperlib.federated.uploads import seen
+from paperlib.federated.uploads import Totals
 from paperlib.methods.math.passes import outputs_of
 from paperlib.networks import Network
 from paperlib.networks.layers import Hyperspherical, orthonormal
@@ -24,9 +24,9 @@ class FixedClassifier(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        several = [kind.__name__ for kind in type(self).__mro__ if FixedClassifier in kind.__bases__]
-        if len(several) > 1:
-            raise ValueError(f"{' and '.join(several)} cannot be combined: both put a classifier of their own")
+        owners = [kind.__name__ for kind in type(self).__mro__ if FixedClassifier in kind.__bases__]
+        if len(owners) > 1:
+            raise ValueError(f"{' and '.join(owners)} cannot be combined: both put a classifier of their own")
 
     def setup(self, context: Context) -> FedAvg:
         net, outputs = context.net, self.outputs(context.data.num_classes)
@@ -39,7 +39,7 @@ class FixedClassifier(FedAvg):
         return super().setup(context)
 
     def classifier(self, net: Network, outputs: int) -> Hyperspherical:
-        """The module that takes the place of the network's classifier."""
+        """The module that replaces the network's classifier."""
         return Hyperspherical(net.feature_size, outputs)
 
     def fixed(self, vector: Tensor) -> Tensor:
@@ -62,33 +62,31 @@ class Calibrated(FedAvg):
     """The model that is evaluated has a classifier fitted to `client_features` under the global model.
 
     The papers do this once, after the last round; here every evaluation does, as if training ended there, and training
-    goes on without it. What the clients would send for it once is no part of a round and not counted.
+    goes on without it. The traffic of that single step is not counted.
     calibrate_on: the clients whose features count, "all" or those "sampled" in the last round. All clients cost every
         evaluation a forward pass over the training set, 250 images at a time; memory does not grow with the clients.
     """
 
     calibrate_on: str = option("all", choices=("sampled", "all"))
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        super().collect(server, totals, p, client, upload)
+        totals.append("sampled", client)
+        totals.add("buffers", upload["buffers"], p)
+
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        new, server = super().aggregate(server, theta, totals)
         sampled = theta.new_zeros(self.context.experiment.clients)
-        buffers, total = torch.zeros(self.net.buffer_size, dtype=theta.dtype, device=theta.device), 0.0
-
-        def note(p: float, client: int, upload: Upload) -> None:
-            nonlocal total
-            sampled[client] = 1
-            total += p
-            buffers.add_(upload["buffers"], alpha=p)
-
-        new, server = super().aggregate(server, theta, seen(uploads, note))
-        mean = {"buffers": buffers.div_(total or 1.0)} if self.net.buffer_size else {}
+        sampled[totals["sampled"]] = 1
+        mean = {"buffers": totals.mean("buffers")} if self.net.buffer_size else {}
         return new, server | mean | {"sampled": sampled}
 
     def chosen(self, server: State) -> list[int]:
         """The clients whose features count; none before round 1."""
         if "sampled" not in server:
             return []
-        everybody = list(range(len(self.context.indices)))
-        return everybody if self.calibrate_on == "all" else torch.nonzero(server["sampled"])[:, 0].tolist()
+        all_clients = list(range(len(self.context.indices)))
+        return all_clients if self.calibrate_on == "all" else torch.nonzero(server["sampled"])[:, 0].tolist()
 
     def client_features(self, theta: Tensor, server: State) -> Iterator[tuple[Tensor, Tensor]]:
         """Features [n, d] and labels [n] of the chosen clients' training samples under theta [P], in parts."""

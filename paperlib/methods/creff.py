@@ -10,9 +10,9 @@ from torch import Tensor
 
 from paperlib.data.batches import augmentation, draw_epoch, make_batch
 from paperlib.federated.context import Context, Visit
-from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.options import MANY, option
-from paperlib.federated.uploads import seen
+from paperlib.federated.uploads import Totals
 from paperlib.methods.math.classifier import class_gradients, matrix_of, mismatch, refit, require_linear, with_matrix
 from paperlib.networks.stacking import gradient
 from paperlib.random_streams import draw, rng, torch_rng
@@ -71,16 +71,16 @@ class CReFF(FedAvg):
             z = self.net.features(visit.theta_global, x.to(phi.dtype), buffers=visit.buffers_global)
         return class_gradients(phi, z[None], y[:1])[0]
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        super().collect(server, totals, p, client, upload)
+        phi, classes, n = server["phi"], upload["classes"], len(server["features"])
+        totals.sum("gradients", phi.new_empty(n, *phi.shape))[classes] += upload["gradients"]
+        totals.sum("clients", phi.new_empty(n, 1, 1))[classes] += 1
+
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         phi, features = server["phi"], server["features"].clone()
-        sums = phi.new_zeros(len(features), *phi.shape)
-        counts = phi.new_zeros(len(features), 1, 1)
-
-        def note(p: float, client: int, upload: Upload) -> None:
-            sums[upload["classes"]] += upload["gradients"]
-            counts[upload["classes"]] += 1
-
-        new, server = super().aggregate(server, theta, seen(uploads, note))
+        sums, counts = totals["gradients"], totals["clients"]
+        new, server = super().aggregate(server, theta, totals)
         known = torch.nonzero(counts[:, 0, 0])[:, 0]
         features[known] = self.matched(features[known], phi, known, sums[known] / counts[known])
         generator = torch_rng(self.context.experiment.seed, "classifier retraining")

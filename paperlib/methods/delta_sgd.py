@@ -20,7 +20,7 @@ class DeltaSGD(FedAvg):
 
     eta_j = min(gamma ||w_j - w_{j-1}|| / (2 ||g_j - g_{j-1}||), sqrt(1 + delta theta_{j-1}) eta_{j-1}),
     theta_j = eta_j / eta_{j-1}, theta_0 = 1. Where w or g has not changed, only the second counts. The experiment's lr
-    and its decay play no part; weight decay is part of g.
+    and its decay are ignored; weight decay is part of g.
 
     same_batch: g_{j-1} is taken anew on the batch of g_j, at twice the cost, as in the authors' code. Without it, it is
         the gradient of the batch before, and the noise between two batches counts as curvature.
@@ -54,11 +54,11 @@ class DeltaSGD(FedAvg):
         if self.same_batch:
             optimizer, bound = batch.optimizer, self.context.experiment.clip
             last, rate, rest = optimizer.buffer.split([len(theta), 1, 2])
-            before = theta + rate * last
-            again = super().gradient(before, uncounted(batch), shared, own)
+            theta_last = theta + rate * last
+            last_on_batch = super().gradient(theta_last, uncounted(batch), shared, own)
             if bound is not None:
-                clip_norm(again, bound)
-            optimizer.buffer = torch.cat([again.add_(before, alpha=optimizer.weight_decay), rate, rest])
+                clip_norm(last_on_batch, bound)
+            optimizer.buffer = torch.cat([last_on_batch.add_(theta_last, alpha=optimizer.weight_decay), rate, rest])
         return g
 
     def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: Optimizer) -> Tensor:

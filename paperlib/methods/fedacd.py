@@ -8,13 +8,19 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softmax
 
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.options import option
-from paperlib.methods.math.class_sums import add_class_sums, class_members
-from paperlib.methods.math.label_matrix import label_matrix, score, shift_matrix, template_divergence
+from paperlib.methods.math.label_matrix import (
+    add_running,
+    label_matrix,
+    running_matrix,
+    score,
+    shift_matrix,
+    start_running,
+    template_divergence,
+)
 from paperlib.methods.math.losses import flatness_loss, times
 from paperlib.methods.mixup import Mixup
 
@@ -53,39 +59,30 @@ class FedACD(Mixup):
         if self.adjust:
             visit.notes["A"] = shift_matrix(self.matrix(theta, visit), visit.counts, self.delta_miss).to(theta.dtype)
         if self.running:
-            classes = len(visit.counts)
-            visit.notes["sums"] = torch.zeros(classes, classes, dtype=torch.float64, device=theta.device)
-            visit.notes["weights"] = torch.zeros(classes, dtype=torch.float64, device=theta.device)
+            start_running(theta, visit)
 
     def matrix(self, theta: Tensor, visit: Visit) -> Tensor:
         """P of the client as it is now, float64 [C, C]."""
-        if "sums" in visit.notes:
-            # clamped to what divides nothing but zero: the weights of a class may all be a tiny rho
-            return visit.notes["sums"] / visit.notes["weights"].clamp(min=torch.finfo(torch.float64).tiny)[:, None]
-        return label_matrix(self.context, theta, visit)
+        return running_matrix(visit) if "sums" in visit.notes else label_matrix(self.context, theta, visit)
 
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """L1 + lambda L2 (Eq. 7 to 9); of a mixed image both labels are true ones.
-
-        L2 is the base's loss of shifted logits, which is the cross-entropy unless FedACD is wrapped around a method.
-        """
+        """L1 + lambda L2 (Eq. 7 to 9); of a mixed image both labels are true ones."""
         labels = [(batch.rho, batch.y)]
         if batch.partner is not None:
             labels.append((1 - batch.rho, batch.partner))
-        # past Mixup's own hook: the shift differs between the two labels
-        losses = [
-            times(rho, super(Mixup, self).logit_loss(self.shifted(logits, y, batch), replace(batch, y=y, partner=None)))
-            for rho, y in labels
-        ]
-        loss = self.lambda_ * torch.stack(losses).sum()
+        L2 = torch.stack([times(rho, self.adjusted_loss(logits, replace(batch, y=y))) for rho, y in labels]).sum()
         if self.running:
-            p = softmax(logits.detach().double(), 1)
-            weights = batch.notes["weights"]
-            for rho, y in labels:
-                add_class_sums(batch.notes["sums"], rho * p, y)
-                members = class_members(y, len(weights), weights.dtype)
-                weights.addcmul_(members.sum(1), torch.as_tensor(rho, dtype=weights.dtype))
+            add_running(batch, logits, labels)
+        loss = self.lambda_ * L2
         return loss + flatness_loss(logits, batch.y, batch.partner) if self.flatten else loss
+
+    def adjusted_loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """L2 for the labels of a batch; scalar.
+
+        The base's loss of shifted logits, which is the cross-entropy unless FedACD is wrapped around a method. Mixup's
+        own hook is left out: the shift differs between the two labels of an image.
+        """
+        return super(Mixup, self).logit_loss(self.shifted(logits, batch.y, batch), replace(batch, partner=None))
 
     def shifted(self, logits: Tensor, y: Tensor, batch: Batch) -> Tensor:
         """The logits whose cross-entropy is L2 (Eq. 8), [B, C]."""
@@ -99,7 +96,7 @@ class FedACD(Mixup):
         return upload, own
 
     def weight(self, p: float, upload: Upload) -> float:
-        """Eq. 11."""
+        """p V (Eq. 11)."""
         return super().weight(p, upload) * (float(upload["V"]) if self.score else 1.0)
 
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch
-from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.method import FedAvg, State
 from paperlib.federated.options import option
+from paperlib.federated.uploads import Totals
 from paperlib.methods.math.vectors import pull
 
 
@@ -33,8 +34,8 @@ class FedACG(FedAvg):
         g = super().gradient(theta, batch, shared, own)
         return pull(g, theta, batch.theta_global, self.beta)
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        new, server = super().aggregate(server, theta, uploads)
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        new, server = super().aggregate(server, theta, totals)
         step = self.lambda_ * server["m"]
         m = step + (new - theta)
         if self.variant == "2025-03":

@@ -6,8 +6,9 @@ Reddi et al. 2021, "Adaptive federated optimization", Algorithm 2.
 import torch
 from torch import Tensor
 
-from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.method import FedAvg, State
 from paperlib.federated.options import option
+from paperlib.federated.uploads import Totals
 from paperlib.methods.fedacg import FedACG
 
 
@@ -29,8 +30,8 @@ class FedAdam(FedAvg):
         v_0 = self.tau**2 if self.v_0 is None else self.v_0
         return super().server_init(theta) | {"m": torch.zeros_like(theta), "v": torch.full_like(theta, v_0)}
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        new, server = super().aggregate(server, theta, uploads)
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        new, server = super().aggregate(server, theta, totals)
         mean = new - theta
         m = torch.lerp(mean, server["m"], self.beta_1)
         v = torch.lerp(mean.square(), server["v"], self.beta_2)

@@ -29,7 +29,7 @@ class FedASAM(FedAvg):
         return super().gradient(perturbed, uncounted(batch), shared, own)
 
     def perturbation(self, theta: Tensor, g: Tensor) -> Tensor:
-        """What is added to theta [P] before the gradient is taken, from the gradient g [P], which it overwrites."""
+        """The perturbation of theta [P], from the gradient g [P], which it overwrites."""
         if not self.adaptive:
             return ascent(g, self.rho)
         scale = theta.abs().add_(self.eta)

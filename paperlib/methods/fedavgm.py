@@ -6,8 +6,9 @@ Hsu, Qi and Brown 2019, "Measuring the effects of non-identical data distributio
 import torch
 from torch import Tensor
 
-from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.method import FedAvg, State
 from paperlib.federated.options import option
+from paperlib.federated.uploads import Totals
 from paperlib.methods.math.vectors import extrapolated
 
 
@@ -24,8 +25,8 @@ class FedAvgM(FedAvg):
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"v": torch.zeros_like(theta)}
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        new, server = super().aggregate(server, theta, uploads)
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        new, server = super().aggregate(server, theta, totals)
         v = self.beta * server["v"] + (new - theta)
         new = new + self.beta * (v if self.nesterov else server["v"])
         return extrapolated(theta, new, self.eta_g), server | {"v": v}

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.options import option
+from paperlib.federated.uploads import Totals
 
 
 class FedAWA(FedAvg):
@@ -27,21 +28,26 @@ class FedAWA(FedAvg):
         sizes = self.context.sizes.to(theta)
         return super().server_init(theta) | {"T": sizes / sizes.sum()}
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        sent = list(uploads)
-        cohort = [client for _, client, _ in sent]
-        deltas = torch.stack([upload["delta"] for _, _, upload in sent])
-        far = 1 - cosine_similarity(theta, theta + deltas, dim=1)
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        """Keep the upload: its weight depends on all others."""
+        totals.append("uploads", (client, upload))
+
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        uploads = totals.pop("uploads")
+        cohort = [client for client, _ in uploads]
+        deltas = torch.stack([upload["delta"] for _, upload in uploads])
+        opposition = 1 - cosine_similarity(theta, theta + deltas, dim=1)
         T = server["T"][cohort].requires_grad_()
         adam = torch.optim.Adam([T], self.eta, (0.5, 0.999))
         for _ in range(self.steps):
             p = T.softmax(0)
-            apart = (deltas - p @ deltas).norm(dim=1)
+            distances = (deltas - p @ deltas).norm(dim=1)
             adam.zero_grad()
-            (p * (apart + far)).sum().backward()
+            (p * (distances + opposition)).sum().backward()
             adam.step()
-        weighted = ((float(p_k), client, upload) for p_k, (_, client, upload) in zip(p.detach(), sent, strict=True))
-        new, server = super().aggregate(server, theta, weighted)
-        learnt = server["T"].clone()
-        learnt[cohort] = T.detach()
-        return new, server | {"T": learnt}
+        for p_k, (client, upload) in zip(p.tolist(), uploads, strict=True):
+            super().collect(server, totals, p_k, client, upload)
+        new, server = super().aggregate(server, theta, totals)
+        T_all = server["T"].clone()
+        T_all[cohort] = T.detach()
+        return new, server | {"T": T_all}

@@ -30,8 +30,8 @@ class FedDisco(FedAvg):
         d = label_divergence(self.context.counts[cohort].cpu())
         if self.normalize:
             d /= d.sum() or 1.0
-        there = self.context.sizes[cohort] > 0
-        weights = (p - self.a * d + self.b).clamp(min=0.0) * there
+        has_samples = self.context.sizes[cohort] > 0
+        weights = (p - self.a * d + self.b).clamp(min=0.0) * has_samples
         return (weights / weights.sum() if weights.any() else p).tolist()
 
 

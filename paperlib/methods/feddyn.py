@@ -8,9 +8,9 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.local import clip_norm
-from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.options import option
-from paperlib.federated.uploads import summed
+from paperlib.federated.uploads import Totals
 from paperlib.methods.math.vectors import pull
 
 
@@ -44,9 +44,12 @@ class FedDyn(FedAvg):
         upload, own = super().end(theta_0, theta, shared, own, visit)
         return upload, own | {"g": own["g"] - self.alpha * upload["delta"]}
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        super().collect(server, totals, p, client, upload)
+        totals.add("sum of updates", upload["delta"])
+
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         e = self.context.experiment
-        total = torch.zeros_like(theta)
-        mean, server = super().aggregate(server, theta, summed(uploads, "delta", total))
-        h = server["h"] - self.alpha * total / (e.clients if self.h_scale == "1/N" else e.sampled**2)
+        mean, server = super().aggregate(server, theta, totals)
+        h = server["h"] - self.alpha * totals["sum of updates"] / (e.clients if self.h_scale == "1/N" else e.sampled**2)
         return mean - h / self.alpha, server | {"h": h}

@@ -6,9 +6,9 @@ Jhunjhunwala, Wang and Joshi 2023, "FedExP: Speeding up federated averaging via 
 import torch
 from torch import Tensor
 
-from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.options import option
-from paperlib.federated.uploads import seen
+from paperlib.federated.uploads import Totals
 from paperlib.methods.fedacg import FedACG
 from paperlib.methods.fedadam import FedAdam
 from paperlib.methods.fedavgm import FedAvgM
@@ -31,17 +31,14 @@ class FedExP(FedAvg):
         state = super().server_init(theta) | {"eta_g": theta.new_ones(()), "epsilon": theta.new_tensor(self.epsilon)}
         return state | {"before": theta} if self.average else state
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        squares, total = theta.new_zeros(()), 0.0
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        super().collect(server, totals, p, client, upload)
+        totals.add("squares", upload["delta"].square().sum(), p)
 
-        def note(p: float, client: int, upload: Upload) -> None:
-            nonlocal total
-            squares.add_(upload["delta"].square().sum(), alpha=p)
-            total += p
-
-        new, server = super().aggregate(server, theta, seen(uploads, note))
-        epsilon = server["epsilon"]
-        eta_g = (squares / total / (2 * ((new - theta).square().sum() + epsilon))).clamp(min=1.0)
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        new, server = super().aggregate(server, theta, totals)
+        epsilon, mean_square = server["epsilon"], totals.mean("squares")
+        eta_g = (mean_square / (2 * ((new - theta).square().sum() + epsilon))).clamp(min=1.0)
         server = server | {"eta_g": eta_g, "epsilon": epsilon * self.context.experiment.lr_decay**2}
         return extrapolated(theta, new, eta_g), server | {"before": theta} if self.average else server
 

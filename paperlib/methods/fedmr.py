@@ -9,12 +9,13 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
-from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.options import option
-from paperlib.federated.uploads import seen
+from paperlib.federated.uploads import Totals
 from paperlib.random_streams import rng
 
-TAKEN = ("send", "begin", "weights", "weight", "aggregate", "finish")  # hooks that others must leave alone
+# Hooks that no other method may change.
+OWN_HOOKS = ("send", "begin", "weights", "weight", "collect", "aggregate", "finish")
 
 
 class FedMR(FedAvg):
@@ -35,7 +36,7 @@ class FedMR(FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         for kind in type(self).__mro__:
-            if kind not in (FedMR, FedAvg) and not vars(kind).keys().isdisjoint(TAKEN):
+            if kind not in (FedMR, FedAvg) and not vars(kind).keys().isdisjoint(OWN_HOOKS):
                 raise ValueError(f"FedMR cannot be combined with {kind.__name__}: it has several global models")
 
     def server_init(self, theta: Tensor) -> State:
@@ -45,11 +46,13 @@ class FedMR(FedAvg):
     def send(self, server: State, theta: Tensor, position: int) -> Tensor:
         return server["models"][position]
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        models, round = server["models"].clone(), int(server["rounds"]) + 1
-        turn = iter(models)
-        trained = seen(uploads, lambda p, client, upload: next(turn).add_(upload["delta"]))
-        new, server = super().aggregate(server, theta, trained)
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        super().collect(server, totals, p, client, upload)
+        totals.append("deltas", upload["delta"])
+
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        models, round = server["models"] + torch.stack(totals["deltas"]), int(server["rounds"]) + 1
+        new, server = super().aggregate(server, theta, totals)
         if round <= self.first_stage:
             models = new.repeat(len(models), 1)
         else:
@@ -57,8 +60,8 @@ class FedMR(FedAvg):
         return new, server | {"models": models, "rounds": server["rounds"] + 1}
 
     def recombined(self, models: Tensor, stream: Generator) -> Tensor:
-        """The models [S, P] after every layer, or tensor, has been dealt out anew among them."""
+        """The models [S, P] after every layer, or tensor, has been permuted at random among them."""
         parts = groupby(self.net.tensors, lambda t: t.name.rpartition(".")[0] if self.permute == "layer" else t.name)
         sizes = [sum(tensor.size for tensor in tensors) for _, tensors in parts]
-        dealt = [part[stream.permutation(len(models))] for part in models.split(sizes, dim=1)]
-        return torch.cat(dealt, dim=1)
+        permuted = [part[stream.permutation(len(models))] for part in models.split(sizes, dim=1)]
+        return torch.cat(permuted, dim=1)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Context, Optimizer, Visit
-from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.options import option
-from paperlib.federated.uploads import seen
+from paperlib.federated.uploads import Totals
 from paperlib.methods.delta_sgd import DeltaSGD
 from paperlib.methods.fednova import FedNova
 from paperlib.methods.fedwmsam import FedWMSAM
@@ -23,10 +23,10 @@ ADAM = (0.9, 0.95)
 class FedMuon(FedAvg):
     """M <- beta M + g, then w <- w - (1 - alpha) eta lr U V' + alpha D, where U S V' is M as a matrix [outputs, rest].
 
-    A client's M starts at the mean of those that the last clients sent; D is the mean way of one step of the last
-    round. A bias or a parameter of a norm is no matrix: it takes a step of Adam of size (1 - alpha) lr, with beta_1 of
-    0.9 and beta_2 of 0.95 and moments that start anew. Weight decay shrinks w by itself, as in AdamW. The experiment's
-    momentum plays no part.
+    A client's M starts at the mean of those that the last clients sent; D is the mean displacement of a step in the
+    last round. A bias or a parameter of a norm is no matrix: it takes a step of Adam of size (1 - alpha) lr, with
+    beta_1 of 0.9 and beta_2 of 0.95 and moments that start anew. Weight decay shrinks w by itself, as in AdamW. The
+    experiment's momentum is ignored.
 
     eta: learning rate of matrices over the experiment's. The authors have 0.5 with lr 0.03 for a ResNet-18, 10 with lr
         0.0003 for a DeiT. steps: of the iteration by Newton and Schulz, which gives U V' with singular values near 1.
@@ -77,23 +77,22 @@ class FedMuon(FedAvg):
                 part.zero_()
         return upload | {"M": M}, own
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        e, M, D, total = self.context.experiment, torch.zeros_like(theta), torch.zeros_like(theta), 0.0
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        super().collect(server, totals, p, client, upload)
+        e = self.context.experiment
+        steps = e.local_epochs * -(-int(self.context.sizes[client]) // e.batch_size)
+        totals.add("M", upload["M"], p)
+        totals.add("D", upload["delta"], p / max(steps, 1))
 
-        def note(p: float, client: int, upload: Upload) -> None:
-            nonlocal total
-            steps = e.local_epochs * -(-int(self.context.sizes[client]) // e.batch_size)
-            M.add_(upload["M"], alpha=p)
-            D.add_(upload["delta"], alpha=p / max(steps, 1))
-            total += p
-
-        new, state = super().aggregate(server, theta, seen(uploads, note))
-        # D is a way at the learning rate of its round, which the next one decays.
-        return new, state | {"M": M.div_(total), "D": D.mul_(e.lr_decay / total)}
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        new, server = super().aggregate(server, theta, totals)
+        # D belongs to the learning rate of its round, which the next round decays.
+        D = totals["D"] * (self.context.experiment.lr_decay / totals.weights["M"])
+        return new, server | {"M": totals.mean("M"), "D": D}
 
 
 def adam(m: Tensor, v: Tensor, g: Tensor, step: Tensor) -> Tensor:
-    """Way of a step of Adam along g, whose moments m and v change in place; step: [1], from 1.  [n] -> [n]"""
+    """Adam's step along g; its moments m and v change in place. step: [1], from 1.  [n] -> [n]"""
     beta_1, beta_2 = ADAM
     m.mul_(beta_1).add_(g, alpha=1 - beta_1)
     v.mul_(beta_2).add_(g.square(), alpha=1 - beta_2)

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Visit
-from paperlib.federated.method import State, Upload, Uploads
+from paperlib.federated.method import State, Upload
 from paperlib.federated.options import option
-from paperlib.federated.uploads import summed
+from paperlib.federated.uploads import Totals
 from paperlib.methods.classifiers import FixedClassifier
 from paperlib.methods.math.class_sums import add_class_sums
 from paperlib.methods.math.passes import outputs_of
@@ -48,10 +48,13 @@ class FedNH(FixedClassifier):
         sums[: len(visit.counts)] *= visit.counts[:, None].to(sums)
         return upload | {"class means": sums}, own
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        old = self.fixed(theta)
-        total = torch.zeros_like(old)
-        new, server = super().aggregate(server, theta, summed(uploads, "class means", total))
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        super().collect(server, totals, p, client, upload)
+        totals.add("class means", upload["class means"])
+
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        old, total = self.fixed(theta), totals["class means"]
+        new, server = super().aggregate(server, theta, totals)
         moved = normalize(self.rho * old + (1 - self.rho) * normalize(total, dim=1), dim=1)
         self.fixed(new).copy_(torch.where(total.norm(dim=1, keepdim=True) > 0, moved, old))
         return new, server

@@ -6,8 +6,8 @@ Wang et al. 2020, "Tackling the objective inconsistency problem in heterogeneous
 from torch import Tensor
 
 from paperlib.federated.context import Context, Visit
-from paperlib.federated.method import FedAvg, State, Upload, Uploads
-from paperlib.federated.uploads import seen
+from paperlib.federated.method import FedAvg, State, Upload
+from paperlib.federated.uploads import Totals
 from paperlib.methods.feddyn import FedDyn
 from paperlib.methods.fedprox import FedProx
 from paperlib.methods.math.vectors import effective_steps, extrapolated
@@ -38,17 +38,14 @@ class FedNova(FedAvg):
     def weight(self, p: float, upload: Upload) -> float:
         return super().weight(p, upload) / steps_of(upload)
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        weights = total = steps = 0.0
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        super().collect(server, totals, p, client, upload)
+        totals.add("p / a", p)
+        totals.add("a", float(upload["a"]), p * steps_of(upload))
 
-        def note(weight: float, client: int, upload: Upload) -> None:
-            nonlocal weights, total, steps
-            p = weight * steps_of(upload)
-            weights, total, steps = weights + weight, total + p, steps + p * float(upload["a"])
-
-        new, server = super().aggregate(server, theta, seen(uploads, note))
-        tau = steps / total
-        return extrapolated(theta, new, tau * weights / total), server
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        new, server = super().aggregate(server, theta, totals)
+        return extrapolated(theta, new, totals.mean("a") * totals["p / a"] / totals.weights["a"]), server
 
 
 def steps_of(upload: Upload) -> float:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
-from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.method import FedAvg, State
 from paperlib.federated.options import option
+from paperlib.federated.uploads import Totals
 from paperlib.methods.fedacg import FedACG
 from paperlib.methods.fedadam import FedAdam
 from paperlib.methods.fedavgm import FedAvgM
@@ -48,8 +49,8 @@ class FedNSAM(FedAvg):
         e = ascent(super().gradient(theta, batch, shared, own), self.rho)
         return super().gradient(theta + e, uncounted(batch), shared, own)
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        new, state = super().aggregate(server, theta, uploads)
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        new, state = super().aggregate(server, theta, totals)
         m = self.gamma * server["m"] + (new - theta)
         return new + self.gamma * m, state | {"m": m}
 

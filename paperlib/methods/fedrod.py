@@ -21,8 +21,8 @@ class FedROD(FedAvg):
     """Cross-entropy of the logits f_c + gamma log n_c, with n_c the client's samples of class c; n_c = 0 masks c.
 
     personal: every client also keeps a linear classifier H [C, d + 1], bias last, zero at first, and predicts for
-        itself by f(x) + H (z, 1). H minimises the cross-entropy of that with the same optimizer; through f and the
-        features z passes no gradient, so that the shared model is the same without it.
+        itself by f(x) + H (z, 1). H minimises the cross-entropy of that with the same optimizer; no
+        gradient passes through f and the features z, so that the shared model is the same without it.
     """
 
     gamma: float = option(1.0, at_least=0)

@@ -30,11 +30,11 @@ class FedSOL(FedAvg):
         return super().gradient(perturbed, uncounted(batch), shared, own)
 
     def perturbation(self, theta: Tensor, batch: Batch) -> Tensor:
-        """What is added to theta before the gradient is taken, [P]; zero where the client still is at w^t."""
+        """The perturbation of theta, [P]; zero while the client is still at w^t."""
         teacher = teacher_logits(self.net, batch)
         g = gradient(lambda point: softened_kl(teacher, self.logits(point, batch), self.tau, batch.rows), theta)
         ascent(g, self.rho)
-        away = self.net.split((theta - batch.theta_global).abs_())
-        for part, distance in zip(self.net.split(g).values(), away.values(), strict=True):
+        distances = self.net.split((theta - batch.theta_global).abs_())
+        for part, distance in zip(self.net.split(g).values(), distances.values(), strict=True):
             part.mul_(normalize(distance, dim=0))
         return g

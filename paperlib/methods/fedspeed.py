@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
-from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.options import option
-from paperlib.federated.uploads import summed
+from paperlib.federated.uploads import Totals
 from paperlib.methods.math.passes import uncounted
 from paperlib.methods.math.vectors import ascent, pull
 
@@ -39,8 +39,8 @@ class FedSpeed(FedAvg):
 
     def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         g = super().gradient(theta, batch, shared, own)
-        beyond = theta + ascent(g.clone(), self.rho)
-        g.mul_(1 - self.alpha).add_(super().gradient(beyond, uncounted(batch), shared, own), alpha=self.alpha)
+        perturbed = theta + ascent(g.clone(), self.rho)
+        g.mul_(1 - self.alpha).add_(super().gradient(perturbed, uncounted(batch), shared, own), alpha=self.alpha)
         return pull(g.sub_(own["g"]), theta, batch.theta_global, 1 / self.lambda_)
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
@@ -50,10 +50,13 @@ class FedSpeed(FedAvg):
             upload = upload | {"delta": upload["delta"] - self.lambda_ * g}
         return upload, own | {"g": g}
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        total = torch.zeros_like(theta)
-        new, server = super().aggregate(server, theta, summed(uploads, "delta", total))
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        super().collect(server, totals, p, client, upload)
+        totals.add("correction", upload["delta"])
+
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        new, server = super().aggregate(server, theta, totals)
         if self.correction == "sampled":
             return new, server
-        h = server["h"] + total / self.context.experiment.clients
+        h = server["h"] + totals["correction"] / self.context.experiment.clients
         return new + h, server | {"h": h}

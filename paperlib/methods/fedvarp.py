@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Visit
-from paperlib.federated.method import FedAvg, State, Upload, Uploads
-from paperlib.federated.uploads import summed
+from paperlib.federated.method import FedAvg, State, Upload
+from paperlib.federated.uploads import Totals
 
 
 class FedVARP(FedAvg):
@@ -32,7 +32,11 @@ class FedVARP(FedAvg):
         delta = upload["delta"]
         return upload | {"delta": delta - own["y"]}, own | {"y": delta}
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        y, change = server["y"], torch.zeros_like(theta)
-        new, server = super().aggregate(server, theta, summed(uploads, "delta", change))
-        return new + y, server | {"y": y + change / self.context.experiment.clients}
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        super().collect(server, totals, p, client, upload)
+        totals.add("change", upload["delta"])
+
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        y = server["y"]
+        new, server = super().aggregate(server, theta, totals)
+        return new + y, server | {"y": y + totals["change"] / self.context.experiment.clients}

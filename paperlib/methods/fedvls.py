@@ -33,11 +33,11 @@ class FedVLS(FedAvg):
         shares = counts / counts.sum()
         log_shares, present = (shares + TINY).log(), batch.counts > 0
         teacher, student = teacher_logits(self.net, batch)[:, : len(shares)], logits[:, : len(shares)]
-        extra = self.beta * suppression(student - log_shares, shares, batch) + self.lambda_ * softened_kl(
+        penalties = self.beta * suppression(student - log_shares, shares, batch) + self.lambda_ * softened_kl(
             teacher.masked_fill(present, MASKED), student.masked_fill(present, MASKED), 1.0, batch.rows
         )
-        further = logits.shape[1] - len(shares)  # outputs of a base, which no class of the data has
-        return super().logit_loss(logits + pad(log_shares, (0, further)), batch) + extra
+        other_outputs = logits.shape[1] - len(shares)  # outputs of a base, which no class of the data has
+        return super().logit_loss(logits + pad(log_shares, (0, other_outputs)), batch) + penalties
 
 
 def suppression(logits: Tensor, shares: Tensor, batch: Batch) -> Tensor:

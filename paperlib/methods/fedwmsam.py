@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from paperlib.federated.context import Batch, Visit
-from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.options import option
-from paperlib.federated.uploads import seen
+from paperlib.federated.uploads import Totals
 from paperlib.methods.math.vectors import ascent, effective_steps
 from paperlib.methods.scaffold import Scaffold
 
@@ -47,9 +47,9 @@ class FedWMSAM(FedAvg):
         return super().begin(theta, shared, own, visit)
 
     def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
-        way = ascent(batch.notes["goal"] - theta, self.rho)
+        shift = ascent(batch.notes["goal"] - theta, self.rho)
         batch.notes["goal"] = batch.notes["goal"] + batch.notes["Delta_k"]
-        g = super().gradient(theta + way, batch, shared, own)
+        g = super().gradient(theta + shift, batch, shared, own)
         return g.mul_(shared["alpha"]).add_((1 - shared["alpha"]) * batch.notes["Delta_k"])
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
@@ -59,21 +59,17 @@ class FedWMSAM(FedAvg):
         delta_c = (theta_0 - theta) / (steps * optimizer.lr) - shared["c"]
         return upload | {"delta_c": delta_c}, own | {"c": own["c"] + delta_c}
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        Delta, total, weighted = server["Delta"], torch.zeros_like(theta), torch.zeros_like(theta)
-        weights, agreements = 0.0, []
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        super().collect(server, totals, p, client, upload)
+        totals.add("change of c", upload["delta_c"])
+        totals.add("weighted change of c", upload["delta_c"], p)
+        totals.append("agreements", 1 + cosine_similarity(upload["delta"], server["Delta"], dim=0))
 
-        def note(p: float, client: int, upload: Upload) -> None:
-            nonlocal weights
-            total.add_(upload["delta_c"])
-            weighted.add_(upload["delta_c"], alpha=p)
-            weights += p
-            agreements.append(1 + cosine_similarity(upload["delta"], Delta, dim=0))
-
-        new, state = super().aggregate(server, theta, seen(uploads, note))
-        agreement = torch.stack(agreements).mean() if Delta.any() else torch.zeros_like(server["alpha"])
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        new, state = super().aggregate(server, theta, totals)
+        a = torch.stack(totals["agreements"]).mean() if server["Delta"].any() else torch.zeros_like(server["alpha"])
         return new, state | {
-            "Delta": weighted / weights + server["c"],
-            "c": server["c"] + total / self.context.experiment.clients,
-            "alpha": 0.99 * server["alpha"] + 0.01 * agreement.clamp(0.1, 0.9),
+            "Delta": totals.mean("weighted change of c") + server["c"],
+            "c": server["c"] + totals["change of c"] / self.context.experiment.clients,
+            "alpha": 0.99 * server["alpha"] + 0.01 * a.clamp(0.1, 0.9),
         }

@@ -6,8 +6,9 @@ Seo et al. 2025, "GC-Fed: Gradient Centralized Federated Learning with Partial C
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Context
-from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.method import FedAvg, State
 from paperlib.federated.options import option
+from paperlib.federated.uploads import Totals
 
 # Table 8: one mean per ... -> the dimensions of a convolution weight [C_out, C_in, K_h, K_w] it is taken over.
 MEANS = {
@@ -73,8 +74,8 @@ class LocalGC(Centralized):
 class GlobalGC(Centralized):
     """The averaged update is centralized once, by the server (Definition 2)."""
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        new, server = super().aggregate(server, theta, uploads)
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        new, server = super().aggregate(server, theta, totals)
         return theta + self.center(new - theta), server
 
 

@@ -60,5 +60,5 @@ def weighted_choice(odds: Tensor, generator: torch.Generator) -> Tensor:
     n = len(odds)
     u = draw(lambda: torch.rand(n, generator=generator, dtype=torch.float64), odds.device)
     earlier = torch.ones(n, n, dtype=torch.float64, device=odds.device).triu()
-    below = odds.double() @ earlier  # the cumulative sum, which a GPU makes in an order of chance
+    below = odds.double() @ earlier  # the cumulative sum, which a GPU adds in no fixed order
     return (u[:, None] > below / below[-1]).sum(1).clamp(max=n - 1)

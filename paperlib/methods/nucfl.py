@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
-from paperlib.federated.method import FedAvg, State, Uploads
+from paperlib.federated.method import FedAvg, State
 from paperlib.federated.options import option
+from paperlib.federated.uploads import Totals
 from paperlib.methods.math.cka import alignment
 from paperlib.methods.math.losses import dca, mdca
 from paperlib.methods.math.vectors import positive_cosine
@@ -51,6 +52,6 @@ class NUCFL(FedAvg):
         penalty = (dca if self.calibration == "dca" else mdca)(logits, batch.y, batch.rows)
         return super().logit_loss(logits, batch) + self.beta * batch.notes["similarity"] * penalty
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-        new, server = super().aggregate(server, theta, uploads)
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        new, server = super().aggregate(server, theta, totals)
         return new, server | {"movement": new - theta}

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch, Optimizer, Visit
-from paperlib.federated.method import FedAvg, State, Upload, Uploads
+from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.options import option
-from paperlib.federated.uploads import summed
+from paperlib.federated.uploads import Totals
 from paperlib.methods.math.vectors import effective_steps
 
 
@@ -53,9 +53,12 @@ class Scaffold(FedAvg):
         c = own["c"] - shared["c"] + (theta_0 - theta) / (steps * optimizer.lr)
         return upload | {"delta_c": c - own["c"]}, own | {"c": c}
 
-    def aggregate(self, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        super().collect(server, totals, p, client, upload)
+        totals.add("delta_c", upload["delta_c"])
+
+    def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         e = self.context.experiment
-        total = torch.zeros_like(theta)
-        new, server = super().aggregate(server, theta, summed(uploads, "delta_c", total))
-        c = server["c"] + total / (e.clients if self.c_scale == "1/N" else e.sampled)
+        new, server = super().aggregate(server, theta, totals)
+        c = server["c"] + totals["delta_c"] / (e.clients if self.c_scale == "1/N" else e.sampled)
         return new, server | {"c": c}

@@ -61,7 +61,7 @@ class VHL(FedAvg):
         return (*super().phase(visit), self.aligns(visit))
 
     def aligns(self, visit: Visit) -> bool:
-        """Whether the contrastive losses hold in the epoch under way."""
+        """Whether the contrastive losses hold in the current epoch."""
         return visit.epoch < self.align_epochs
 
     def loss(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:

@@ -21,7 +21,7 @@ class CoBoosting(Distillation):
     """The teacher is a weighted average of the clients, whose weights w follow the pool; images are made harder.
 
     mu: step of w, times 0.99 per epoch; 0 leaves the average. epsilon: by how much every pixel value, in [0, 1], of
-    what the student learns from is moved; 0 leaves the images. hardness: an image counts for the generator by (1 -
+    the student's images is moved; 0 leaves them. hardness: an image counts for the generator by (1 -
     teacher's probability of its label) to this power; 0 counts all alike.
     The values are those of the authors' script, which has no BatchNorm loss. It moves images that are scaled to
     [-1, 1] by 8/255, half as far in units of a pixel; and it draws the student from the seed of the clients.

@@ -6,23 +6,13 @@ student, learns the clients' predictions, the teacher, on all images so far.
 
 import math
 import warnings
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim import Adam
 
-from paperlib.data.batches import (
-    Augmentation,
-    crop_and_flip,
-    crop_margin,
-    draw_epoch,
-    make_batch,
-    normalise,
-    split,
-    standardise,
-)
+from paperlib.data.batches import Augmentation, normalise, standardise
 from paperlib.federated.context import Context
 from paperlib.federated.local import clip_norm
 from paperlib.federated.method import State
@@ -34,10 +24,11 @@ from paperlib.oneshot.aggregation import averaged
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.ensemble import Ensemble
 from paperlib.oneshot.generator import KINDS, generator
+from paperlib.oneshot.samples import as_bytes, merged, random_crop_and_flip, representatives, shuffled
 from paperlib.oneshot.stratification import BETAS
-from paperlib.random_streams import draw, rng, torch_rng
+from paperlib.random_streams import rng, torch_rng
 
-SHOWN = 20  # synthetic images that a finished run keeps: one of every class in the batch, then a second
+KEPT = 20  # synthetic images of a finished run
 
 
 class Distillation(OneShot):
@@ -103,6 +94,113 @@ class Distillation(OneShot):
     def epochs(self) -> int:
         return self.distill_epochs
 
+    # -- the algorithm: lines 11 to 25 of FedHydra's Algorithm 1
+
+    def start(self, ensemble: Ensemble, progress: Progress, round: int) -> None:
+        without_norm = ensemble.without_batch_norm
+        if self.lambda_1 and without_norm:
+            names = ", ".join(map(str, without_norm))
+            warnings.warn(f"clients without BatchNorm add nothing to the loss of lambda_1: {names}", stacklevel=2)
+        if self.student_init == "average" and ensemble.has_architecture(self.net):
+            progress.theta, progress.buffers = ensemble.average()
+        elif self.student_init == "fresh" and round == 1:
+            progress.theta = self.net.initial(torch_rng(self.seed, "student")).to(progress.theta)
+        for t in list(progress.clients):
+            del progress.clients[t]
+        progress.server = {"momentum": torch.zeros_like(progress.theta)}
+        if not self.reset_generator:
+            progress.server["generator"] = self.fresh_generator(progress.theta, "generator", round)
+
+    def epoch(self, ensemble: Ensemble, progress: Progress, round: int, t: int) -> dict[str, float]:
+        """Lines 13 to 24: the generator's steps, then the student's on the pool of batches."""
+        batches, generator_loss = self.generate(ensemble, progress, round, t)
+        if self.train_on != "pool":
+            progress.clients.pop(t - 1, None)
+        progress.clients[t] = batches[-1]
+        if self.train_on == "pool":
+            batches = [merged(list(progress.clients.values()))]
+        record = self.distil(ensemble, progress, batches, round, t)
+        if not math.isfinite(generator_loss):  # the images are bytes, where it would not show
+            progress.theta = torch.full_like(progress.theta, math.nan)
+        return {"generator_loss": generator_loss, **record}
+
+    def generate(self, ensemble: Ensemble, progress: Progress, round: int, t: int) -> tuple[list[State], float]:
+        """Lines 13 to 21: train the generator on one batch of latent vectors z and labels y.
+
+        Returns the batches of samples that ``train_on`` and ``keep`` choose, and the loss of the last one.
+        """
+        stream = torch_rng(self.seed, "synthetic batch", round, t)
+        theta = self.generator_of(progress, round, t).clone().requires_grad_()
+        z = torch.randn(self.batch, self.latent, generator=stream).to(theta.detach())
+        y = torch.randint(ensemble.classes, (self.batch,), generator=stream).to(theta.device)
+        learning = [theta, z.requires_grad_()] if self.train_latent else [theta]
+        adam = Adam(learning, self.lr_g, BETAS, fused=True)
+        batches: list[Tensor] = []
+        losses: list[Tensor] = []
+        for step in range(self.generator_steps):
+            images = self.G(theta, z, train=True)
+            if self.stores(step):
+                batches.append(as_bytes(images))
+            x = standardise(self.view(images, stream), self.context.data)
+            loss = self.generator_loss(ensemble, progress, x, y)
+            self.generator_step(adam, learning, loss)
+            losses.append(loss.detach())
+        if not self.reset_generator:
+            progress.server["generator"] = theta.detach()
+        if self.keep == "lowest":
+            best = int(torch.stack(losses).argmin())
+            batches, losses = [batches[best]], [losses[best]]
+        return [self.sampled(ensemble, progress.server, images, y) for images in batches], float(losses[-1])
+
+    def generator_loss(self, ensemble: Ensemble, progress: Progress, x: Tensor, y: Tensor) -> Tensor:
+        """Line 19: the generator's loss on its normalised images x with requested labels y [B]; scalar."""
+        if self.lambda_1:
+            logits, distance = ensemble.logits_and_distance(x)
+        else:
+            logits, distance = ensemble.logits(x), x.new_zeros(())
+        P = self.aggregate(logits, y, progress.server)
+        loss = self.label_loss(P, y) + self.lambda_1 * distance
+        if self.lambda_2:
+            S = self.net(progress.theta, x, buffers=progress.buffers)
+            loss = loss - self.lambda_2 * self.disagreement(P, S)
+        return loss
+
+    def distil(
+        self, ensemble: Ensemble, progress: Progress, batches: list[State], round: int, t: int
+    ) -> dict[str, float]:
+        """Lines 23 and 24: one pass of the student over samples in random order; returns the recorded quantities."""
+        theta, buffers = progress.theta.clone(), progress.buffers.clone()
+        momentum = progress.server["momentum"].clone()
+        lr = self.lr * (0.5 * (1 + math.cos(math.pi * (t - 1) / self.epochs)) if self.cosine else 1.0)
+        order = rng(self.seed, "distillation order", round, t)
+        stream = torch_rng(self.seed, "distillation", round, t)
+        losses: list[Tensor] = []
+        agreeing: list[Tensor] = []
+        for batch in batches:
+            for x, samples in shuffled(batch, self.context.data, self.augmentation, self.batch, order):
+                x, P = self.lesson(ensemble, progress.server, x.to(theta.dtype), samples, stream)
+
+                def loss(theta: Tensor, x: Tensor = x, P: Tensor = P) -> Tensor:
+                    S = self.net(theta, x, buffers=buffers, train=True, generator=stream)
+                    value = self.student_loss(P, S)
+                    losses.append(value.detach())
+                    agreeing.append(S.argmax(1) == P.argmax(1))
+                    return value
+
+                g = gradient(loss, theta)
+                if self.clip is not None:
+                    clip_norm(g, self.clip)
+                momentum.mul_(self.momentum).add_(g.add_(theta, alpha=self.weight_decay))
+                theta.add_(momentum, alpha=-lr)
+        progress.theta, progress.buffers = theta, buffers
+        as_requested = [self.recalled(batch, progress.server).argmax(1) == batch["labels"] for batch in batches]
+        progress.server["momentum"] = momentum
+        return {
+            "student_loss": float(torch.stack(losses).mean()),
+            "agreement": _percent(agreeing),
+            "teacher_as_asked": _percent(as_requested),
+        }
+
     # -- what the methods change
 
     def aggregate(self, logits: Tensor, y: Tensor, server: State) -> Tensor:
@@ -142,38 +240,41 @@ class Distillation(OneShot):
         with torch.no_grad():
             return x, self.aggregate(ensemble.logits(x), samples["labels"], server)
 
-    # -- a round
+    def view(self, images: Tensor, stream: torch.Generator) -> Tensor:
+        """Images [B, channels, height, width] as the networks see them in the generator's training."""
+        return random_crop_and_flip(images, stream) if self.augment else images
 
-    def start(self, ensemble: Ensemble, progress: Progress, round: int) -> None:
-        strangers = ensemble.without_batch_norm
-        if self.lambda_1 and strangers:
-            who = ", ".join(map(str, strangers))
-            warnings.warn(f"clients without BatchNorm add nothing to the loss of lambda_1: {who}", stacklevel=2)
-        if self.student_init == "average" and ensemble.has_architecture(self.net):
-            progress.theta, progress.buffers = ensemble.average()
-        elif self.student_init == "fresh" and round == 1:
-            progress.theta = self.net.initial(torch_rng(self.seed, "student")).to(progress.theta)
-        for t in list(progress.clients):
-            del progress.clients[t]
-        progress.server = {"momentum": torch.zeros_like(progress.theta)}
-        if not self.reset_generator:
-            progress.server["generator"] = self.fresh_generator(progress.theta, "generator", round)
+    def sampled(self, ensemble: Ensemble, server: State, images: Tensor, y: Tensor) -> State:
+        """The stored tensors of a batch: uint8 images, requested labels y [B], and those of `remember`."""
+        x = normalise(images, self.context.data).to(ensemble.models[0].theta.dtype)
+        with torch.no_grad():
+            return {"images": images, "labels": y, **self.remember(ensemble.logits(x), y, server)}
+
+    # -- the generator's training
 
     def fresh_generator(self, like: Tensor, purpose: str, round: int, t: int = 0) -> Tensor:
         """Initial parameters of a generator."""
         return self.G.initial(torch_rng(self.seed, purpose, round, t)).to(like)
 
-    def epoch(self, ensemble: Ensemble, progress: Progress, round: int, t: int) -> dict[str, float]:
-        batches, generator_loss = self.generate(ensemble, progress, round, t)
-        if self.train_on != "pool":
-            progress.clients.pop(t - 1, None)
-        progress.clients[t] = batches[-1]
-        if self.train_on == "pool":
-            batches = [_merged(list(progress.clients.values()))]
-        record = self.distil(ensemble, progress, batches, round, t)
-        if not math.isfinite(generator_loss):  # the images are bytes, where it would not show
-            progress.theta = torch.full_like(progress.theta, math.nan)
-        return {"generator_loss": generator_loss, **record}
+    def generator_of(self, progress: Progress, round: int, t: int) -> Tensor:
+        """Parameters of the generator at the start of an epoch."""
+        if "generator" in progress.server:
+            return progress.server["generator"]
+        return self.fresh_generator(progress.theta, "generator", round, t)
+
+    def generator_step(self, adam: Adam, learning: list[Tensor], loss: Tensor) -> None:
+        """A step of Adam, of the parameters first and of the latent vectors if they are trained."""
+        for leaf, g in zip(learning, torch.autograd.grad(loss, learning), strict=True):
+            leaf.grad = g
+        if self.clip is not None:
+            torch.nn.utils.clip_grad_norm_(learning[:1], self.clip)
+        adam.step()
+
+    def stores(self, step: int) -> bool:
+        """Whether the images of a step (from 0) may enter the student's; most methods need the last step's alone."""
+        return self.train_on == "intermediates" or self.keep == "lowest" or step == self.generator_steps - 1
+
+    # -- results
 
     def images(self, progress: Progress) -> Tensor:
         if not len(progress.clients):
@@ -185,129 +286,9 @@ class Distillation(OneShot):
         if not len(progress.clients):
             return super().kept(progress)
         last = progress.clients[max(progress.clients)]
-        by_class = last["labels"].argsort(stable=True)
-        ordered = last["labels"][by_class]
-        nth_of_class = torch.arange(len(ordered), device=ordered.device) - torch.searchsorted(ordered, ordered)
-        chosen = by_class[nth_of_class.argsort(stable=True)[:SHOWN].sort().values]
+        chosen = representatives(last["labels"], KEPT)
         return {"images": last["images"][chosen], "labels": last["labels"][chosen]}
-
-    # -- generator
-
-    def generate(self, ensemble: Ensemble, progress: Progress, round: int, t: int) -> tuple[list[State], float]:
-        """Train the generator on one batch of latent vectors; returns batches of samples and the loss of the last one.
-
-        ``train_on`` and ``keep`` choose the batches: uint8 images, int64 labels.
-        """
-        theta = progress.server.get("generator")
-        if theta is None:
-            theta = self.fresh_generator(progress.theta, "generator", round, t)
-        stream = torch_rng(self.seed, "synthetic batch", round, t)
-        z = torch.randn(self.batch, self.latent, generator=stream).to(theta)
-        y = torch.randint(ensemble.classes, (self.batch,), generator=stream).to(theta.device)
-        theta = theta.clone().requires_grad_()
-        learning = [theta, z.requires_grad_()] if self.train_latent else [theta]
-        adam = Adam(learning, self.lr_g, BETAS, fused=True)
-        one = self.train_on != "intermediates" and self.keep == "last"
-        batches: list[Tensor] = []
-        losses: list[Tensor] = []
-        for step in range(self.generator_steps):
-            images = self.G(theta, z, train=True)
-            if not one or step == self.generator_steps - 1:
-                batches.append((images.detach() * 255).round().to(torch.uint8))
-            x = standardise(self.view(images, stream), self.context.data)
-            loss = self.generator_loss(ensemble, progress, x, y)
-            for leaf, g in zip(learning, torch.autograd.grad(loss, learning), strict=True):
-                leaf.grad = g
-            if self.clip is not None:
-                torch.nn.utils.clip_grad_norm_([theta], self.clip)
-            adam.step()
-            losses.append(loss.detach())
-        if not self.reset_generator:
-            progress.server["generator"] = theta.detach()
-        if self.keep == "lowest":
-            best = int(torch.stack(losses).argmin())
-            batches, losses = [batches[best]], [losses[best]]
-        return [self.sampled(ensemble, progress.server, images, y) for images in batches], float(losses[-1])
-
-    def generator_loss(self, ensemble: Ensemble, progress: Progress, x: Tensor, y: Tensor) -> Tensor:
-        """The generator's loss on its normalised images x with requested labels y [B]; scalar."""
-        if self.lambda_1:
-            logits, distance = ensemble.logits_and_distance(x)
-        else:
-            logits, distance = ensemble.logits(x), x.new_zeros(())
-        P = self.aggregate(logits, y, progress.server)
-        loss = self.label_loss(P, y) + self.lambda_1 * distance
-        if self.lambda_2:
-            S = self.net(progress.theta, x, buffers=progress.buffers)
-            loss = loss - self.lambda_2 * self.disagreement(P, S)
-        return loss
-
-    def view(self, images: Tensor, stream: torch.Generator) -> Tensor:
-        """Images [B, channels, height, width] as the networks see them in the generator's training."""
-        return random_crop_and_flip(images, stream) if self.augment else images
-
-    def sampled(self, ensemble: Ensemble, server: State, images: Tensor, y: Tensor) -> State:
-        """The stored tensors of a batch: uint8 images, requested labels y [B], and those of `remember`."""
-        x = normalise(images, self.context.data).to(ensemble.models[0].theta.dtype)
-        with torch.no_grad():
-            return {"images": images, "labels": y, **self.remember(ensemble.logits(x), y, server)}
-
-    # -- student
-
-    def distil(
-        self, ensemble: Ensemble, progress: Progress, batches: list[State], round: int, t: int
-    ) -> dict[str, float]:
-        """One pass of the student over samples in random order; returns the recorded quantities."""
-        theta, buffers = progress.theta.clone(), progress.buffers.clone()
-        momentum = progress.server["momentum"].clone()
-        lr = self.lr * (0.5 * (1 + math.cos(math.pi * (t - 1) / self.epochs)) if self.cosine else 1.0)
-        order = rng(self.seed, "distillation order", round, t)
-        stream = torch_rng(self.seed, "distillation", round, t)
-        losses: list[Tensor] = []
-        agreeing: list[Tensor] = []
-        asked: list[Tensor] = []
-        for batch in batches:
-            asked.append(self.recalled(batch, progress.server).argmax(1) == batch["labels"])
-            pool = replace(self.context.data, train_images=batch["images"], train_labels=batch["labels"])
-            everything = torch.arange(len(batch["labels"]), device=theta.device)
-            for draws in split(draw_epoch(pool, everything, self.augmentation, order), self.batch):
-                x = make_batch(pool, draws, self.augmentation)[0].to(theta.dtype)
-                samples = {name: values[draws[0]] for name, values in batch.items() if name != "images"}
-                x, P = self.lesson(ensemble, progress.server, x, samples, stream)
-
-                def loss(theta: Tensor, x: Tensor = x, P: Tensor = P) -> Tensor:
-                    S = self.net(theta, x, buffers=buffers, train=True, generator=stream)
-                    value = self.student_loss(P, S)
-                    losses.append(value.detach())
-                    agreeing.append(S.argmax(1) == P.argmax(1))
-                    return value
-
-                g = gradient(loss, theta)
-                if self.clip is not None:
-                    clip_norm(g, self.clip)
-                momentum.mul_(self.momentum).add_(g.add_(theta, alpha=self.weight_decay))
-                theta.add_(momentum, alpha=-lr)
-        progress.theta, progress.buffers = theta, buffers
-        progress.server["momentum"] = momentum
-        return {
-            "student_loss": float(torch.stack(losses).mean()),
-            "agreement": _percent(agreeing),
-            "teacher_as_asked": _percent(asked),
-        }
-
-
-def random_crop_and_flip(images: Tensor, stream: torch.Generator) -> Tensor:
-    """Each of the images [B, channels, height, width] cropped out of itself, padded with black, and half mirrored."""
-    margin = crop_margin(images.shape[-1])
-    n, device = len(images), images.device
-    shifts = draw(lambda: torch.randint(2 * margin + 1, (2, n), generator=stream), device)
-    flips = draw(lambda: torch.randint(2, (n,), generator=stream), device).bool()
-    return crop_and_flip(images, shifts, flips, margin)
 
 
 def _percent(hits: list[Tensor]) -> float:
     return 100 * float(torch.cat(hits).double().mean())
-
-
-def _merged(batches: list[State]) -> State:
-    return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}

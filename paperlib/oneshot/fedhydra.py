@@ -14,8 +14,9 @@ from paperlib.federated.options import option
 from paperlib.federated.progress import Progress
 from paperlib.oneshot.aggregation import self_consistent_accuracy, stratified, stratified_accuracy_using_labels
 from paperlib.oneshot.dense import masked_kl
-from paperlib.oneshot.distillation import Distillation, random_crop_and_flip
+from paperlib.oneshot.distillation import Distillation
 from paperlib.oneshot.ensemble import Ensemble
+from paperlib.oneshot.samples import random_crop_and_flip
 from paperlib.oneshot.stratification import normalised, scores, traces
 from paperlib.random_streams import torch_rng
 
@@ -49,10 +50,24 @@ class FedHydra(Distillation):
     masked: bool = False
     common_draws: bool = True
 
+    # -- Algorithm 1; its lines 12 to 25 are `Distillation.epoch`
+
     def start(self, ensemble: Ensemble, progress: Progress, round: int) -> None:
         super().start(ensemble, progress, round)
         if self.teacher == "sa":
             progress.server |= self.stratification(ensemble, progress.theta, round)
+
+    def disagreement(self, P: Tensor, S: Tensor) -> Tensor:
+        return masked_kl(P, S) if self.masked else super().disagreement(P, S)
+
+    def view(self, images: Tensor, stream: torch.Generator) -> Tensor:
+        return images
+
+    def student_loss(self, P: Tensor, S: Tensor) -> Tensor:
+        kl = super().student_loss(P, S) / (P.shape[1] if self.reduction == "mean" else 1)
+        return kl + self.beta * cross_entropy(S, P.argmax(1))
+
+    # -- Algorithm 2: model stratification
 
     def stratification(self, ensemble: Ensemble, like: Tensor, round: int) -> State:
         """traces [m, C, T_G], U [C, m] and the weights U_r and U_c that the teacher applies, [C, m]; all float64."""
@@ -72,20 +87,14 @@ class FedHydra(Distillation):
             U_c = torch.full_like(U_c, 1 / ensemble.classes if self.within == "uniform" else 1.0)
         return dict(zip(RESULTS, (losses, U.contiguous(), U_r.contiguous(), U_c.contiguous()), strict=True))
 
+    # -- Algorithm 3: stratified aggregation
+
     def aggregate(self, logits: Tensor, y: Tensor, server: State) -> Tensor:
         if self.teacher == "ae":
             return super().aggregate(logits, y, server)
         return stratified(logits, y, server["U_r"].to(logits), server["U_c"].to(logits))
 
-    def disagreement(self, P: Tensor, S: Tensor) -> Tensor:
-        return masked_kl(P, S) if self.masked else super().disagreement(P, S)
-
-    def view(self, images: Tensor, stream: torch.Generator) -> Tensor:
-        return images
-
-    def student_loss(self, P: Tensor, S: Tensor) -> Tensor:
-        kl = super().student_loss(P, S) / (P.shape[1] if self.reduction == "mean" else 1)
-        return kl + self.beta * cross_entropy(S, P.argmax(1))
+    # -- results
 
     def kept(self, progress: Progress) -> dict[str, Tensor]:
         """Also results of the stratification: traces [m, C, T_G], U, and U_r and U_c as applied, each [C, m]."""

@@ -49,7 +49,7 @@ class OTFusion(OneShot):
         return self
 
     def epoch(self, ensemble: Ensemble, progress: Progress, round: int, t: int) -> dict[str, float]:
-        """Fuse all models; the server's own plays no part."""
+        """Fuse all models; the server's own is ignored."""
         first, *others = ensemble.models
         theta, buffers = first.theta, first.buffers
         for r, model in enumerate(others, start=1):

@@ -17,6 +17,7 @@ from paperlib.experiment import Experiment
 from paperlib.federated.context import Batch
 from paperlib.federated.evaluation import Scores, evaluate
 from paperlib.federated.local import start_visit
+from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.progress import LocalModel, Progress, RoundSnapshot
 from paperlib.federated.simulator import bytes_of, play_round
 from paperlib.methods import FedAvg, build
@@ -183,7 +184,7 @@ def local_step_of(method: FedAvg, theta: Tensor) -> Batch:
 def weighted_average(average: object) -> str:
     thetas, sizes = draws(3, 5), torch.tensor([10, 30, 60])
     uploads = [(float(n), k, {"delta": theta}) for k, (n, theta) in enumerate(zip(sizes, thetas, strict=True))]
-    expected, _ = FedAvg().aggregate({}, torch.zeros(5), uploads)
+    expected, _ = aggregate_uploads(FedAvg(), {}, torch.zeros(5), uploads)
     given = call(average, thetas, sizes)
     if same(given, thetas.mean(0)):
         raise Hint("this is the plain mean, in which a client with 10 samples counts as much as one with 60.")
@@ -250,9 +251,9 @@ def divergence(weight_divergence: object) -> str:
 def surviving(survival: object) -> str:
     updates = draws(5, 40)
     given, lengths = call(survival, updates), updates.norm(dim=1).mean()
-    expected = (
-        FedAvg().aggregate({}, torch.zeros(40), [(1.0, k, {"delta": u}) for k, u in enumerate(updates)])[0].norm()
-    )
+    expected = aggregate_uploads(
+        FedAvg(), {}, torch.zeros(40), [(1.0, k, {"delta": u}) for k, u in enumerate(updates)]
+    )[0].norm()
     if same(given, lengths / expected):
         raise Hint("this is larger than one; turn it round.")
     if same(given, updates.sum(0).norm() / lengths):

@@ -35,8 +35,8 @@ class Counting(FedAvg):
         own = own | {"visits": own["visits"] + 1, "last": shared["rounds"]}
         return upload | {"visits": own["visits"].repeat(2)}, own
 
-    def aggregate(self, server, theta, uploads):
-        new, server = super().aggregate(server, theta, uploads)
+    def aggregate(self, server, theta, totals):
+        new, server = super().aggregate(server, theta, totals)
         return new, {"rounds": server["rounds"] + 1}
 
 

@@ -1,6 +1,8 @@
 """Methods around methods, as in Table 7 of GC-Fed."""
 
+import inspect
 import itertools
+import re
 
 import pytest
 import torch
@@ -75,6 +77,17 @@ def test_methods_that_combine_have_no_names_of_their_own_in_common():
         except ValueError:
             continue
         assert not common, (a, b)
+
+
+def test_every_sum_of_a_round_belongs_to_one_method():
+    """The sums of two methods that combine would otherwise be one."""
+    kinds = {kind for method in REGISTRY.values() for kind in method.__mro__ if "collect" in vars(kind)}
+    names = [
+        name
+        for kind in kinds
+        for name in set(re.findall(r'totals\.(?:add|sum|append)\("([^"]+)"', inspect.getsource(kind.collect)))
+    ]
+    assert {"delta", "a", "d_mu"} <= set(names) and len(names) == len(set(names))
 
 
 def test_options_of_both_are_taken_and_others_refused():

@@ -7,6 +7,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from paperlib.data.batches import normalise
 from paperlib.federated.local import train_client
+from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods.math.classifier import class_gradients, matrix_of, mismatch
 
@@ -102,7 +103,7 @@ def test_only_features_of_classes_that_somebody_has_move(start, pool):
 def test_server_takes_the_mean_of_the_clients_that_have_a_class(start):
     method, progress = start("creff", CHEAP, **SKEWED)
     uploads = [(0.5, k, sent(method, progress, k)) for k in range(4)]
-    _, server = method.aggregate(progress.server, progress.theta, uploads)
+    _, server = aggregate_uploads(method, progress.server, progress.theta, uploads)
     expected = progress.server["features"].clone()
     for c in range(4):
         of_class = [u["gradients"][u["classes"] == c] for _, _, u in uploads]

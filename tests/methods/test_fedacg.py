@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from paperlib.federated.local import train_client
+from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round, sampled_clients
 
 
@@ -14,7 +15,7 @@ def test_constant_updates(start, variant, models, sent):
     theta, server = torch.zeros_like(progress.theta), progress.server
     evaluated, received = [], []
     for _ in range(3):
-        theta, server = method.aggregate(server, theta, iter([(1.0, 0, {"delta": torch.ones_like(theta)})]))
+        theta, server = aggregate_uploads(method, server, theta, iter([(1.0, 0, {"delta": torch.ones_like(theta)})]))
         evaluated.append(method.finish(theta, server)[0].item())
         received.append(theta[0].item())
     assert evaluated == pytest.approx(models, abs=1e-12)

@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
 from paperlib.federated.local import start_visit
+from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods.fedmuon import orthogonal
 from paperlib.methods.fedvls import suppression
@@ -65,7 +66,7 @@ def test_awa_moves_weight_to_the_clients_whose_updates_agree(start):
     odd = torch.zeros_like(theta)
     odd[1] = 1.0
     uploads = [(1 / 3, k, {"delta": delta}) for k, delta in enumerate([common, common, odd])]
-    new, server = method.aggregate(progress.server, theta, iter(uploads))
+    new, server = aggregate_uploads(method, progress.server, theta, iter(uploads))
     p = (new - theta)[:2]
     assert p.sum() == pytest.approx(1.0) and p[0] > 0.9
     T = server["T"]
@@ -76,7 +77,9 @@ def test_awa_moves_weight_to_the_clients_whose_updates_agree(start):
 def test_awa_without_differences_is_the_plain_mean(start):
     method, progress = start("fedawa")
     same = torch.ones_like(progress.theta)
-    new, _ = method.aggregate(progress.server, progress.theta, iter([(0.5, k, {"delta": same}) for k in (0, 1)]))
+    new, _ = aggregate_uploads(
+        method, progress.server, progress.theta, iter([(0.5, k, {"delta": same}) for k in (0, 1)])
+    )
     torch.testing.assert_close(new, progress.theta + 1, rtol=0, atol=1e-12)
 
 
@@ -109,7 +112,8 @@ def test_wmsam_trusts_momentum_more_where_updates_go_down_along_it(start):
     server = progress.server | {"Delta": Delta}
 
     def alpha(delta):
-        return method.aggregate(server, progress.theta, iter([(1.0, 0, {"delta": delta, "delta_c": zero})]))[1]["alpha"]
+        uploads = [(1.0, 0, {"delta": delta, "delta_c": zero})]
+        return aggregate_uploads(method, server, progress.theta, uploads)[1]["alpha"]
 
     assert alpha(-Delta) == pytest.approx(0.496) and alpha(Delta) == pytest.approx(0.504)
 

@@ -4,6 +4,7 @@ import torch
 
 from paperlib.federated.context import Batch, Optimizer
 from paperlib.federated.local import start_visit, train_client
+from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round
 from paperlib.methods import FedAvg
 from paperlib.methods.math.vectors import effective_steps
@@ -108,7 +109,7 @@ def test_momentum_does_not_keep_it_from_the_optimum_with_partial_participation(s
                 if corrected:
                     clients[k] = own
                 uploads.append((0.5, k, upload))
-            theta, new = method.aggregate(server, theta, uploads)
+            theta, new = aggregate_uploads(method, server, theta, uploads)
             server = new if corrected else server
         return float((theta - (a * b).sum(0) / a.sum(0)).norm())
 

@@ -13,6 +13,7 @@ from paperlib import Experiment
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Batch, Optimizer
 from paperlib.federated.local import start_visit
+from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods.fedacd import FedACD
 from paperlib.methods.math.label_matrix import SLACK, label_matrix, score, shift_matrix, template_divergence
@@ -312,20 +313,20 @@ def uploads_of(V: list[float], deltas: Tensor) -> list[tuple[float, int, dict]]:
 
 def test_14_equal_scores_give_the_plain_mean():
     theta, deltas = random(50), random(8, 50)
-    new, _ = FedACD().aggregate({}, theta, uploads_of([0.7] * 8, deltas))
+    new, _ = aggregate_uploads(FedACD(), {}, theta, uploads_of([0.7] * 8, deltas))
     torch.testing.assert_close(new, theta + deltas.mean(0), rtol=1e-12, atol=1e-14)
 
 
 def test_14_weights_are_the_scores_over_their_sum():
     V = score(tensor(0.60, 0.83, 4.06)).tolist()
-    new, _ = FedACD().aggregate({}, torch.zeros(3, dtype=torch.float64), uploads_of(V, torch.eye(3).double()))
+    new, _ = aggregate_uploads(FedACD(), {}, torch.zeros(3, dtype=torch.float64), uploads_of(V, torch.eye(3).double()))
     assert new.tolist() == pytest.approx([0.38730, 0.35426, 0.25844], abs=5e-6)
     assert float(new.sum()) == pytest.approx(1, abs=1e-15)
 
 
 def test_14_identical_local_models_are_the_new_model():
     theta, delta = random(50), random(50, seed=1)
-    new, _ = FedACD().aggregate({}, theta, uploads_of([0.9, 0.6, 0.51], delta.expand(3, 50)))
+    new, _ = aggregate_uploads(FedACD(), {}, theta, uploads_of([0.9, 0.6, 0.51], delta.expand(3, 50)))
     torch.testing.assert_close(new, theta + delta, rtol=1e-14, atol=1e-14)
 
 

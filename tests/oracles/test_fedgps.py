@@ -17,10 +17,12 @@ from paperlib.data import partition
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Context
 from paperlib.federated.local import train_client
+from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round, sampled_clients, simulate
 from paperlib.methods import FedAvg
 from paperlib.methods.fedgps import FedGPS, FedGPSCF
+from paperlib.methods.math.alignment import with_prototypes
 from paperlib.methods.math.distances import supervised_contrastive
 from paperlib.networks import Network
 from paperlib.networks.layers import kaiming_fan_in
@@ -83,7 +85,7 @@ def uploads(*deltas: Tensor) -> list[tuple[float, int, dict[str, Tensor]]]:
 def directions(method: Any, *deltas: Tensor, outsider: bool = False) -> list[Tensor | None]:
     """v_k of each client in the round after the one that gave these updates, and of one that took no part."""
     theta = torch.zeros_like(deltas[0])
-    _, server = method.aggregate({}, theta, uploads(*deltas))
+    _, server = aggregate_uploads(method, {}, theta, uploads(*deltas))
     shared = method.broadcast(server, theta)
     return [method.others(theta, shared, {"delta": delta}) for delta in deltas] + (
         [method.others(theta, shared, {})] if outsider else []
@@ -223,7 +225,7 @@ def prototypes_after(*clients: tuple[list[float], float], server: dict[str, Tens
         })
         for k, (p, n) in enumerate(clients)
     ]  # fmt: skip
-    return method.aggregate(server or {}, vector(0, 0), sent)[1]["prototypes"]
+    return aggregate_uploads(method, server or {}, vector(0, 0), sent)[1]["prototypes"]
 
 
 def test_10_prototypes_are_means_and_no_sums():
@@ -237,16 +239,16 @@ def test_10_prototypes_are_weighted_by_counts():
 def test_10_prototypes_of_a_fixed_set_count_equally():
     method = federation(FedGPS(**PLAIN), 2)
     sent = [(0.5, k, {"delta": vector(0, 0), "prototypes": torch.full((4, 3), p)}) for k, p in enumerate((0.0, 4.0))]
-    assert (method.aggregate({}, vector(0, 0), sent)[1]["prototypes"] == 2).all()
+    assert (aggregate_uploads(method, {}, vector(0, 0), sent)[1]["prototypes"] == 2).all()
 
 
 def test_11_second_stage_is_the_mean_squared_distance_to_the_prototype():
     method = federation(FedGPS(**PLAIN), 2)
     z = vector(0, 0, 2, 2).view(2, 2)
     centers = torch.ones(2, 2, dtype=torch.float64)
-    assert float(method.stage_2(z, centers, None)) == 1.0  # the mean of z is the prototype
+    assert float(with_prototypes(method.distance, z, centers, None)) == 1.0  # the mean of z is the prototype
     at = centers.clone().requires_grad_()
-    loss = method.stage_2(at, centers, None)
+    loss = with_prototypes(method.distance, at, centers, None)
     assert loss == 0 and (torch.autograd.grad(loss, at)[0] == 0).all()
 
 
@@ -401,9 +403,9 @@ def test_18_order_of_the_clients_does_not_matter():
     for k in range(4):
         trained = train_client(method.context, method, 1, k, progress.theta, progress.buffers, {}, {})
         sent.append((0.25, k, trained.upload))
-    theta, server = method.aggregate({}, progress.theta, sent)
+    theta, server = aggregate_uploads(method, {}, progress.theta, sent)
     for order in ((3, 1, 0, 2), (2, 3, 1, 0)):
-        other, state = method.aggregate({}, progress.theta, [sent[k] for k in order])
+        other, state = aggregate_uploads(method, {}, progress.theta, [sent[k] for k in order])
         torch.testing.assert_close(other, theta, atol=1e-14, rtol=0)
         for name in server:
             torch.testing.assert_close(state[name], server[name], atol=1e-14, rtol=0)
@@ -520,10 +522,10 @@ def test_class_that_was_never_drawn_takes_no_part_in_the_second_stage():
     method = federation(FedGPS(**PLAIN), 2)
     unknown = prototypes_after(([1, 1], 3))[1]
     z = vector(0, 0, 8, 8).view(2, 2).requires_grad_()
-    loss = method.stage_2(z, torch.stack([vector(1, 1), unknown]), None)
+    loss = with_prototypes(method.distance, z, torch.stack([vector(1, 1), unknown]), None)
     assert loss == 1
     assert torch.autograd.grad(loss, z)[0].tolist() == [[-1, -1], [0, 0]]
-    loss = method.stage_2(z, torch.stack([unknown, unknown]), None)
+    loss = with_prototypes(method.distance, z, torch.stack([unknown, unknown]), None)
     assert loss == 0 and (torch.autograd.grad(loss, z)[0] == 0).all()
 
 
@@ -602,5 +604,5 @@ def test_client_without_samples_sends_an_update_of_zero(prototypes):
     trained = train_client(method.context, method, 1, 2, progress.theta, progress.buffers, {}, {})
     assert (trained.upload["delta"] == 0).all()
     assert ("prototypes" in trained.upload) == (prototypes == "fixed")
-    theta, server = method.aggregate({}, progress.theta, [(1.0, 2, trained.upload)])
+    theta, server = aggregate_uploads(method, {}, progress.theta, [(1.0, 2, trained.upload)])
     assert torch.equal(theta, progress.theta) and ("prototypes" in server) == (prototypes == "fixed")

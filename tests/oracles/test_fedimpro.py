@@ -13,6 +13,7 @@ from paperlib.data.datasets import Dataset
 from paperlib.data.partitions import Partition
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.local import start_visit
+from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round
 from paperlib.methods import FedAvg, build
@@ -253,7 +254,7 @@ def test_05_step_of_the_running_mean_is_the_authors(model, cut, size, step):
     net = build_network(model, (3, 32, 32), 10)
     method = bind(net, images(10, (3, 32, 32), 10), [torch.arange(10)], {"cut": cut})
     assert method.size == size
-    assert 1 - method.momentum == pytest.approx(step, abs=1e-15)
+    assert 1 - method.feature_momentum == pytest.approx(step, abs=1e-15)
 
 
 def averaged(method: FedImpro, old: dict[str, Tensor], sent: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -261,7 +262,7 @@ def averaged(method: FedImpro, old: dict[str, Tensor], sent: list[dict[str, Tens
     theta = vector(*[0.0] * method.net.size)
     counts = method.context.counts
     uploads = [(1 / len(sent), k, {"delta": theta, "counts": counts[k], **stats}) for k, stats in enumerate(sent)]
-    return method.aggregate(old, theta, iter(uploads))[1]
+    return aggregate_uploads(method, old, theta, iter(uploads))[1]
 
 
 @pytest.mark.parametrize(("beta_g", "mean"), [(0.0, 2.6), (0.5, 1.8), (1.0, 1.0)])

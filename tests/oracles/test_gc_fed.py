@@ -15,6 +15,7 @@ from paperlib.data import load, partition
 from paperlib.data.batches import fill
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Context
+from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round
 from paperlib.methods import GlobalGC, LocalGC, build
 from paperlib.methods.gc import GCFed
@@ -420,7 +421,7 @@ def test_24_clients_with_1_and_2900_samples_carry_the_weight_that_is_asked_for(w
     method = build("fedavg").setup(context)
     theta, updates = random(net.size), random(2, net.size)
     uploads = [(p, k, {"delta": updates[k]}) for k, p in enumerate(method.weights([0, 1]))]
-    new, _ = method.aggregate({}, theta, uploads)
+    new, _ = aggregate_uploads(method, {}, theta, uploads)
     assert torch.allclose(new, theta + share * updates[0] + (1 - share) * updates[1], rtol=0, atol=1e-14)
 
 
@@ -430,6 +431,9 @@ def test_24_order_of_the_clients_does_not_matter(name):
     method = build(name).setup(SimpleNamespace(net=net))
     theta, updates = random(net.size), random(5, net.size)
     uploads = [(0.2, k, {"delta": update}) for k, update in enumerate(updates)]
-    (forwards, _), (backwards, _) = method.aggregate({}, theta, uploads), method.aggregate({}, theta, uploads[::-1])
+    (forwards, _), (backwards, _) = (
+        aggregate_uploads(method, {}, theta, uploads),
+        aggregate_uploads(method, {}, theta, uploads[::-1]),
+    )
     assert torch.allclose(forwards, backwards, rtol=0, atol=1e-14)
     assert not torch.equal(forwards, theta)

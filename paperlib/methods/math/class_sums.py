@@ -12,7 +12,7 @@ def class_members(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
 def add_class_sums(sums: Tensor, values: Tensor, y: Tensor) -> Tensor:
     """Add the values [n, d] of each class y [n] to its row of sums [C, d], in place.
 
-    A GPU's `index_add_` adds in an order of chance; a product of matrices gives the same bits every time.
+    A GPU's `index_add_` adds in no fixed order; a product of matrices gives the same bits every time.
     """
     if sums.device.type == "cpu":
         return sums.index_add_(0, y, values)

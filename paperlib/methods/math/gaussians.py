@@ -14,8 +14,8 @@ def class_gaussians(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Number of features per class [C], their mean [C, d] and unbiased covariance [C, d, d], float64.
 
-    features: [n, d] and their classes [n], in parts, of which one pass makes the sums. A class with less than two
-    features has covariance 0.
+    features: [n, d] and their classes [n], in parts, which are read once. A class with less than two features has
+    covariance 0.
     """
     n, first, second = (torch.zeros(classes, *s, dtype=torch.float64, device=device) for s in ((), (d,), (d, d)))
     for z, y in features:
@@ -32,13 +32,13 @@ def class_gaussians(
 def drawn_features(
     mean: Tensor, covariance: Tensor, m: int, epsilon: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """m features of each of K classes, [K m, d], and which of the K they are of, [K m].
+    """m features of each of K classes, [K m, d], and their classes among the K, [K m].
 
     mean: [K, d]. covariance: [K, d, d], to which epsilon I is added.
     """
     k, d = mean.shape
     spread = covariance + epsilon * torch.eye(d, dtype=mean.dtype, device=mean.device)
-    root = torch.linalg.cholesky_ex(spread).L  # of a run that has failed not a number, and no exception
+    root = torch.linalg.cholesky_ex(spread).L  # NaN in a failed run, not an exception
     noise = draw(lambda: torch.randn(k, m, d, dtype=mean.dtype, generator=generator), mean.device)
     z = mean[:, None] + noise @ root.mT
     return z.flatten(0, 1), torch.arange(k, device=mean.device).repeat_interleave(m)

@@ -1,4 +1,4 @@
-"""P [C, C], a client's mean softmax output per true class, and what FedACD makes of it.
+"""P [C, C], a client's mean softmax output per true class, and FedACD's quantities that follow from it.
 
 "Enhancing the performance of global model by improving the adaptability of local models in federated learning",
 section 4.
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import softmax
 
 from paperlib.federated.context import Context, Visit
-from paperlib.methods.math.class_sums import add_class_sums
+from paperlib.methods.math.class_sums import add_class_sums, class_members
 from paperlib.methods.math.passes import outputs_of
 
 EPSILON = 1e-8  # entries of P are at least this before a logarithm
@@ -30,6 +30,32 @@ def label_matrix(context: Context, theta: Tensor, visit: Visit) -> Tensor:
     return sums / visit.counts.to(theta.device).clamp(min=1)[:, None]
 
 
+def start_running(theta: Tensor, visit: Visit) -> None:
+    """Start the sums of `add_running` at zero."""
+    classes = len(visit.counts)
+    visit.notes["sums"] = torch.zeros(classes, classes, dtype=torch.float64, device=theta.device)
+    visit.notes["weights"] = torch.zeros(classes, dtype=torch.float64, device=theta.device)
+
+
+def add_running(visit: Visit, logits: Tensor, labels: list[tuple[float | Tensor, Tensor]]) -> None:
+    """Add the softmax outputs of a local step to the sums of their classes; logits: [B, C].
+
+    labels: (rho, y), of images with several labels y [B] of weights rho.
+    """
+    p, weights = softmax(logits.detach().double(), 1), visit.notes["weights"]
+    for rho, y in labels:
+        add_class_sums(visit.notes["sums"], rho * p, y)
+        members = class_members(y, len(weights), weights.dtype)
+        weights.addcmul_(members.sum(1), torch.as_tensor(rho, dtype=weights.dtype))
+
+
+def running_matrix(visit: Visit) -> Tensor:
+    """P as the mean of the outputs since `start_running`; float64 [C, C]."""
+    # Clamped to what divides nothing but zero: the weights of a class may all be a tiny rho.
+    least = torch.finfo(torch.float64).tiny
+    return visit.notes["sums"] / visit.notes["weights"].clamp(min=least)[:, None]
+
+
 def shift_matrix(p: Tensor, counts: Tensor, delta_miss: float) -> Tensor:
     """A_yi = log P_yi - log P_iy, and log delta_miss in the columns of classes with counts [C] zero.  [C, C]"""
     log_p = p.clamp(min=EPSILON).log()
@@ -41,13 +67,13 @@ def template_divergence(p: Tensor, counts: Tensor, reduction: str = "mean") -> T
 
     p: float64 [C, C], non-negative.
     """
-    classes, seen = len(p), (counts > 0).to(p.device)
+    classes, present = len(p), (counts > 0).to(p.device)
     if classes == 1:  # P and Q are the same single number
         return p.new_zeros(())
-    p = p[seen] / p[seen].sum(1, keepdim=True)
+    p = p[present] / p[present].sum(1, keepdim=True)
     q = torch.full((classes, classes), SLACK / (classes - 1), dtype=p.dtype, device=p.device)
     q.fill_diagonal_(1 - SLACK)
-    rows = (torch.xlogy(p, p) - p * q[seen].log()).sum(1)
+    rows = (torch.xlogy(p, p) - p * q[present].log()).sum(1)
     return rows.mean() if reduction == "mean" else rows.sum()
 
 

@@ -1,4 +1,4 @@
-"""Losses of a mini-batch, and what is done to its logits before."""
+"""Losses of a mini-batch, and adjustments of its logits."""
 
 from collections.abc import Callable
 
@@ -72,9 +72,9 @@ def correlation(features: Tensor, rows: Tensor | None = None) -> Tensor:
         z = features - features.mean(0)
         variance = z.square().sum(0) / (b - 1)
     else:  # a row of zeros adds nothing to any of the sums; a single sample becomes one
-        b, there = rows.sum(), rows[:, None]
-        mean = features.where(there, 0.0).sum(0) / b
-        z = (features - mean).where(there, 0.0)
+        b, counted = rows.sum(), rows[:, None]
+        mean = features.where(counted, 0.0).sum(0) / b
+        z = (features - mean).where(counted, 0.0)
         variance = z.square().sum(0) / (b - 1).clamp(min=1)
     z = z / (variance + 1e-8).sqrt()  # inside the root: a dead feature would divide by zero
     # ||Z'Z|| = ||ZZ'||, and B is far smaller than d.

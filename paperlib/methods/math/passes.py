@@ -1,4 +1,4 @@
-"""Passes through the network beside those of a local step."""
+"""Forward passes beside those of a local step."""
 
 from collections.abc import Iterator
 from dataclasses import replace

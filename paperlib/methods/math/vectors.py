@@ -11,11 +11,11 @@ def effective_steps(steps: int, momentum: float, pull: float = 0.0) -> float:
     Wang et al. 2020, "Tackling the objective inconsistency problem in heterogeneous federated optimization", section 4.
     """
     if pull:
-        way = speed = 0.0
+        distance = velocity = 0.0
         for _ in range(steps):
-            speed = momentum * speed + 1 - pull * way
-            way += speed
-        return way
+            velocity = momentum * velocity + 1 - pull * distance
+            distance += velocity
+        return distance
     ramp = momentum * (1 - momentum**steps) / (1 - momentum)
     return (steps - ramp) / (1 - momentum)
 
