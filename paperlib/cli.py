@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,6 +74,7 @@ def list_(
     with sentences():
         whole("seeds", seeds, 1)
         own, shipped = finished_digests()
+        digest = cache(lambda e, scale: at_scale(e, scale).digest)  # tables share their runs
         for chosen in [paper] if paper else papers.TITLES:
             there = [*papers.tables(chosen), *papers.figures(chosen)]
             view = Table(box=SIMPLE, title=f"{papers.TITLES[chosen]} ({chosen})", title_justify="left", expand=True)
@@ -87,7 +89,7 @@ def list_(
                 wanted = dict.fromkeys(needed(spec, seeds))
                 done = []
                 for scale in RULES:
-                    runs = {at_scale(e, scale).digest for e in wanted}
+                    runs = {digest(e, scale) for e in wanted}
                     here = f" ({len(runs & own)})" if runs & own else ""
                     done.append(f"{len(runs & (own | shipped))}/{len(runs)}{here}" if runs else "-")
                 where = [spec.section, *[spec.notebook] * (console.width >= WIDE)]

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from paperlib import networks, oneshot
 from paperlib.data.datasets import DATASETS, available, sides
 from paperlib.experiment import Experiment
+from paperlib.networks.operations import counted, key_of
 from paperlib.oneshot import is_one_shot
 from paperlib.runs import cost
 from paperlib.runs.prepare import history_rows
@@ -210,9 +211,10 @@ def narrow(least: float) -> Reduction:
 
     def reduce(e: Experiment, target: Target) -> Experiment:
         widths = [n / 16 for n in range(round(16 * least), int(16 * e.width) + 1)]
-        # A network that exists in one width exists in every larger one.
-        fitting = widths[bisect_left(widths, True, key=lambda width: _takes(e.replace(width=width), target)) :]
-        return _largest(fitting, lambda width: e.replace(width=width), target.budget) if fitting else e
+        # A network that exists in one width exists in every larger one, and most exist in the smallest.
+        if widths and not _takes(e.replace(width=widths[0]), target):
+            widths = widths[bisect_left(widths, True, key=lambda width: _takes(e.replace(width=width), target)) :]
+        return _largest(widths, lambda width: e.replace(width=width), target.budget) if widths else e
 
     return reduce
 
@@ -293,6 +295,8 @@ def _takes(e: Experiment, target: Target) -> bool:
 
 @cache
 def _builds(model: str, shape: tuple[int, int, int], classes: int, width: float) -> bool:
+    if key_of(model, width, shape, classes) in counted():  # building it takes a hundred times as long
+        return True
     try:
         networks.build(model, shape, classes, width)
     except ValueError:

@@ -1,7 +1,7 @@
 """Tables and figures of a paper from its specification and the finished runs."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +15,7 @@ from paperlib.papers.catalogue import TITLES
 from paperlib.papers.cells import Cell, value
 from paperlib.papers.printed import printed_table
 from paperlib.papers.results import Results
-from paperlib.papers.scales import at_scale, rules
+from paperlib.papers.scales import rules
 from paperlib.paths import figures as figures_folder
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def result_table(cells: Sequence[Cell], results: Results, rows_are: str) -> Resu
     """Cells in rows and columns, without a title yet."""
     entries: dict[tuple[str, str], dict[str, Any]] = {}
     for cell in cells:
-        ours = value(scaled(cell, results.scale), results.runs, results.scale)
+        ours = value(results.scaled(cell), results.runs, results.scale)
         printed = np.nan if cell.printed is None else cell.printed
         mean = np.nan if ours.mean is None else ours.mean
         entries[(str(cell.key["row"]), str(cell.key["column"]))] = {
@@ -249,8 +249,7 @@ def lines(spec: Spec, paper: str) -> list[int]:
 
 def scaled(cell: Cell, scale: str) -> Cell:
     """The cell with its experiments at a scale."""
-    experiments, baseline = (tuple(at_scale(e, scale) for e in wanted) for wanted in (cell.experiments, cell.baseline))
-    return replace(cell, experiments=experiments, baseline=baseline)
+    return Results({}, scale, seeds=1).scaled(cell)
 
 
 def done(experiments: Iterable[Experiment], results: Results) -> tuple[str, ...]:
@@ -260,7 +259,7 @@ def done(experiments: Iterable[Experiment], results: Results) -> tuple[str, ...]
 
 def caption(experiments: list[Experiment], results: Results) -> str:
     """The caption of a table or figure, a line each: scale and its rule, finished runs, data and code versions."""
-    wanted = list(dict.fromkeys(at_scale(e, results.scale) for e in experiments))
+    wanted = list(dict.fromkeys(map(results.at_scale, experiments)))
     if not wanted:
         return "It needs no runs."
     lines = [rules(results.scale, experiments)]
