@@ -277,7 +277,10 @@ def results_page() -> None:
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="where to write the table, its dictionary, card and metadata")],
+    folder: Annotated[
+        Path,
+        typer.Argument(help="for runs.parquet, columns.csv, README.md and croissant.json; replaces an export only"),
+    ],
 ) -> None:
     """All finished runs, here and shipped, as one table (parquet) with a dictionary, a dataset card and Croissant."""
     from paperlib.reports.export import export as write_all
@@ -367,15 +370,20 @@ def profile(
     rounds: Annotated[int, typer.Option(help="rounds that are timed, after one to warm up")] = 3,
     engine: Annotated[str, typer.Option(help="auto, sequential, vectorised or captured")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
-    trace: Annotated[Path | None, typer.Option(help="file for a further round, to look at in Perfetto")] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option(help="file for a further round, to look at in Perfetto; replaces a trace only"),
+    ] = None,
 ) -> None:
     """Where the time of an experiment goes: seconds per part of its first rounds. No run is changed or stored."""
+    from paperlib.reports.outputs import check_file, is_trace
     from paperlib.runs.profile import described
     from paperlib.runs.profile import profile as play
     from paperlib.timing import PARTS
 
     with sentences("nothing was kept"):
-        seen = play(described(words), rounds=rounds, engine=engine, device=device, trace=trace)
+        file = None if trace is None else check_file("trace", trace, is_trace, "a trace of torch's profiler")
+        seen = play(described(words), rounds=rounds, engine=engine, device=device, trace=file)
         first, last = seen.seconds.index[[0, -1]]
         engine = seen.engine.name + (f" ({seen.engine.reason})" if seen.engine.reason else "")
         title = f"{seen.experiment}\nrounds {first} to {last}, {seen.evaluated} evaluated; {seen.device}, {engine}"
@@ -395,15 +403,20 @@ def profile(
 
 @app.command()
 def partition(
-    file: Annotated[Path, typer.Argument(help="where to write: a name that ends in .json or .npz")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="a name that ends in .json or .npz; replaces an earlier partition only"),
+    ],
     words: Annotated[list[str], typer.Argument(help="fields of the experiment as field=value; the first may be a run")],
 ) -> None:
     """Write which training images each client of an experiment has, for other programs."""
     from paperlib.data.partition_files import write_partition
+    from paperlib.reports.outputs import check_replaced, is_partition
     from paperlib.runs.prepare import dataset_of, parts_of
     from paperlib.runs.profile import described
 
     with sentences("nothing was written"):
+        check_replaced("file", file, is_partition, "a partition")
         e = described(words)
         parts = parts_of(e, dataset_of(e))
         fields = ("dataset", "train_size", "partition", "alpha", "clients", "min_samples", "partition_seed")
