@@ -255,11 +255,10 @@ def scorecard(
             return
         card = judge()
         for paper, title in papers.TITLES.items():
-            text = pages.shown(card, paper).drop(columns="title")
-            _print_card(title, text[[name for name in text if not text[name].isin(["-", ""]).all()]])
-            claims = pages.claimed(card, paper).set_index("claim")
+            _print_card(title, pages.with_content(pages.scores(card, paper).drop(columns="title")))
+            claims = pages.claims(card, paper).set_index("claim")
             _print_card(f"Claims of {title}", claims[["printed", "verdict", "ours", "from", "scale"]])
-        console.print(pages.EXPLAINED, soft_wrap=True)
+        console.print(pages.EXPLANATION, soft_wrap=True)
         console.print(f"written to {pages.write_page(card)}", soft_wrap=True)
         gallery.build()  # which has a link to it
 

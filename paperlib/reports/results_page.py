@@ -1,10 +1,9 @@
 """All finished runs on one page that needs neither a kernel nor a network.
 
 Altair describes the pictures, vl-convert brings the scripts that draw them; both are the extra ``site``. What is seen
-is chosen in the page, see ``results_page.html``.
+is chosen in the page, see ``templates/results.html``.
 """
 
-import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,18 +12,19 @@ from typing import Any
 import numpy as np
 
 from paperlib.files import write
+from paperlib.markup import Markup
 from paperlib.papers import TITLES
 from paperlib.papers.claims import Verdict, above, verdicts
 from paperlib.papers.judging import Entry, Evidence, entries, gathered
 from paperlib.papers.scales import RULES
 from paperlib.paths import figures as figures_folder
 from paperlib.quantities.agreement import mean_interval
+from paperlib.reports.pages import render
 from paperlib.reports.run_table import finished, listing
 from paperlib.reports.scorecard import COMPARED
 from paperlib.runs.shelf import at
 from paperlib.runs.store import Store
 
-TEMPLATE = Path(__file__).with_name("results_page.html")
 POINTS = 40  # of a curve
 BASELINE = "FedAvg"
 VERDICTS = {"held": "#0173b2", "reversed": "#b34700", "undecided": "#6b6b6b"}
@@ -50,16 +50,11 @@ def write_page(folder: Path | None = None, store: Path | str | None = None) -> P
         "claims": [claimed(verdict) for evidence in judged for verdict in verdicts(evidence)],
         "scales": RULES,
     }
-    text = TEMPLATE.read_text(encoding="utf-8")
-    for name, content in (
-        ("data", _embedded(data)),
-        ("charts", _embedded(charts())),
-        ("vega", vl_convert.javascript_bundle().replace("</script", "<\\/script")),  # type: ignore[call-arg]
-    ):
-        text = text.replace(f"/* {name} */", content, 1)
+    vega = vl_convert.javascript_bundle().replace("</script", "<\\/script")  # type: ignore[call-arg]
+    page = render("results", data=data, charts=charts(), vega=Markup(vega))
     folder = folder or figures_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    write(folder / "results.html", text.encode())
+    write(folder / "results.html", page.encode())
     return folder / "results.html"
 
 
@@ -213,8 +208,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float | np.floating):
         return round(float(value), 2)
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _embedded(data: Any) -> str:
-    """JSON that can stand in a script, whatever its texts say."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
