@@ -178,8 +178,8 @@ def _at_hand(e: Experiment) -> Experiment:
     """The experiment with smaller images if only these are present."""
     if available(e.dataset) or e.dataset not in DATASETS:
         return e
-    here = [side for side in sides(DATASETS[e.dataset].size) if available(e.dataset, image_size=side)]
-    return e.replace(image_size=here[0]) if here else e
+    present = [side for side in sides(DATASETS[e.dataset].size) if available(e.dataset, image_size=side)]
+    return e.replace(image_size=present[0]) if present else e
 
 
 def evaluate_less(e: Experiment, target: Target) -> Experiment:
@@ -188,10 +188,10 @@ def evaluate_less(e: Experiment, target: Target) -> Experiment:
     rows = history_rows(e)
     evaluations = cost.FORWARD * images * rows / e.eval_every
     training = cost.passes(e) - evaluations
-    kept = min(images, TEST_IMAGES)
-    every = -(-cost.FORWARD * kept * rows // (EVALUATION * training))
+    tested = min(images, TEST_IMAGES)
+    every = -(-cost.FORWARD * tested * rows // (EVALUATION * training))
     return e.replace(
-        test_size=kept if kept < images else e.test_size,
+        test_size=tested if tested < images else e.test_size,
         eval_every=int(max(e.eval_every, min(every, rows // EVALUATIONS))),
     )
 

@@ -14,6 +14,7 @@ import pandas as pd
 from paperlib.experiment import HINTS
 from paperlib.files import read, write
 from paperlib.papers import TITLES
+from paperlib.reports import markdown
 from paperlib.reports.outputs import check_replaced, check_writable
 from paperlib.reports.run_table import finished
 from paperlib.runs.shelf import at
@@ -157,8 +158,8 @@ def columns(table: pd.DataFrame) -> pd.DataFrame:
     for name in map(str, table.columns):
         group = next((group for group, meanings in groups.items() if name in meanings), "measure")
         measure = ("", f"the measure {name} after the round, see paperlib.runs.measures")
-        said = groups.get(group, {}).get(name, measure)[1]
-        rows.append((name, kind(table, name), group, int(table[name].notna().sum()), said))
+        meaning = groups.get(group, {}).get(name, measure)[1]
+        rows.append((name, kind(table, name), group, int(table[name].notna().sum()), meaning))
     return pd.DataFrame(rows, columns=["column", "type", "group", "rows", "meaning"])
 
 
@@ -166,7 +167,8 @@ def card(table: pd.DataFrame, described: pd.DataFrame) -> str:
     """The dataset card, Markdown with the front matter that such cards have."""
     by_scale = table.groupby(table.scale.replace("", "no paper's")).digest.nunique()
     scales = ", ".join(f"{count:,} at scale {scale}" for scale, count in by_scale.items())
-    lines = "\n".join(f"| `{r.column}` | {r.type} | {r.group} | {r.meaning} |" for r in described.itertuples())
+    lines = [(f"`{row.column}`", row.type, row.group, row.meaning) for row in described.itertuples()]
+    dictionary = markdown.table(("column", "type", "group", "meaning"), lines)
     return f"""---
 pretty_name: {TITLE}
 license: mit
@@ -197,10 +199,7 @@ plays it again with the same bits on the same kind of processor. A run that met 
 
 ## Columns
 
-| column | type | group | meaning |
-|---|---|---|---|
-{lines}
-"""
+{dictionary}"""
 
 
 def croissant(described: pd.DataFrame, sums: Mapping[str, str], date: str) -> dict[str, Any]:

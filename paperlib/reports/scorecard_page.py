@@ -16,6 +16,7 @@ from paperlib.papers.verdicts import points
 from paperlib.paths import ROOT
 from paperlib.paths import figures as figures_folder
 from paperlib.quantities.agreement import LEVEL
+from paperlib.reports import markdown
 from paperlib.reports.pages import render
 from paperlib.reports.scorecard import ALL, COMPARED, Scorecard, scorecard
 
@@ -48,15 +49,15 @@ EXPLANATION = (
 
 def order(row: Any) -> str:
     """``+0.52 [+0.10, +0.80], ceiling +0.93 (7 methods, 3 seeds, 4 columns)``, what is only shown behind it."""
-    said = []
+    parts = []
     if row.judged:
-        said.append(
+        parts.append(
             f"{row.correlation:+.2f} [{row.low:+.2f}, {row.high:+.2f}], ceiling {_signed(row.ceiling)} "
             f"({row.methods} methods, {row.seeds} seeds, {_many(row.judged, 'column')})"
         )
     if row.unjudged:
-        said.append(f"not judged: {row.other:+.2f} ({_many(row.unjudged, 'column')}; {row.why})")
-    return "; ".join(said) or "-"
+        parts.append(f"not judged: {row.other:+.2f} ({_many(row.unjudged, 'column')}; {row.why})")
+    return "; ".join(parts) or "-"
 
 
 def tally(row: Any) -> str:
@@ -90,10 +91,10 @@ def scores(card: Scorecard, paper: str) -> pd.DataFrame:
 def claims(card: Scorecard, paper: str) -> pd.DataFrame:
     """The claims of one paper as text, one row per claim and scale that has something to say of it, or else once."""
     rows = []
-    mine = card.claims[card.claims.paper == paper]
-    for name in dict.fromkeys(mine.name):
-        there = list(mine[mine["name"] == name].itertuples())
-        for row in [row for row in there if row.verdict != "not run"] or there[:1]:
+    of_paper = card.claims[card.claims.paper == paper]
+    for name in dict.fromkeys(of_paper.name):
+        by_scale = list(of_paper[of_paper["name"] == name].itertuples())
+        for row in [row for row in by_scale if row.verdict != "not run"] or by_scale[:1]:
             decided = row.verdict != "not run"
             rows.append(
                 {
@@ -144,26 +145,25 @@ def with_content(text: pd.DataFrame) -> pd.DataFrame:
 
 def coverage(paper: str) -> tuple[str, str]:
     """How many of its tables and of its figures can be asked for: ``("8 of 8", "9 of 10")``."""
-    there = {*papers.tables(paper), *papers.figures(paper)}
-    counts = [[name in there for name in PAPERS[paper].names if name[0] == kind] for kind in "TF"]
-    tables, figures = (f"{sum(found)} of {len(found)}" for found in counts)
+    specified = {*papers.tables(paper), *papers.figures(paper)}
+    counts = [[name in specified for name in PAPERS[paper].names if name[0] == kind] for kind in "TF"]
+    tables, figures = (f"{sum(known)} of {len(known)}" for known in counts)
     return tables, figures
 
 
 def summary() -> str:
     """The README's table and what it means: a row per paper and scale with runs, from the shipped runs alone."""
     card = scorecard(shipped_only=True, scales=COMPARED)
-    lines = [
-        f"| paper | tables | figures | scale | cells run | share of print | claims {' / '.join(VERDICTS)} | order of "
-        "the methods |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    claims_by_verdict = f"claims {' / '.join(VERDICTS)}"
+    head = ["paper", "tables", "figures", "scale", "cells run", "share of print", claims_by_verdict]
+    head.append("order of the methods")
+    lines = []
     for paper, title in papers.TITLES.items():
         rows = list(_named(card.tables[(card.tables.paper == paper) & (card.tables.table == ALL)]))
         for row in [row for row in rows if row.run] or rows[:1]:
             texts = [title, *coverage(paper), row.scale, f"{row.run} of {row.cells}", percentage(row.share)]
-            lines.append(f"| {' | '.join([*texts, tally(row), order(row)])} |")
-    return "\n".join(lines) + f"\n\n{SUMMARY_NOTE}\n"
+            lines.append([*texts, tally(row), order(row)])
+    return f"{markdown.table(head, lines)}\n{SUMMARY_NOTE}\n"
 
 
 def write_summary(readme: Path = README) -> Path:
