@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,8 +44,8 @@ Gpus = Annotated[float | None, typer.Option(help="with ray: GPUs of one run, suc
 Cells = Annotated[list[str] | None, typer.Option("--only", help="field=value of the printed runs, such as alpha=0.1")]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(asked: bool) -> None:
+    if asked:
         console.print(version(), highlight=False)
         raise typer.Exit
 
@@ -73,8 +74,9 @@ def list_(
     with sentences():
         whole("seeds", seeds, 1)
         own, shipped = finished_digests()
+        digest = cache(lambda e, scale: at_scale(e, scale).digest)  # tables share their runs
         for chosen in [paper] if paper else papers.TITLES:
-            there = [*papers.tables(chosen), *papers.figures(chosen)]
+            names = [*papers.tables(chosen), *papers.figures(chosen)]
             view = Table(box=SIMPLE, title=f"{papers.TITLES[chosen]} ({chosen})", title_justify="left", expand=True)
             view.add_column("name", no_wrap=True)
             view.add_column("title", no_wrap=True, overflow="ellipsis", ratio=1)
@@ -82,18 +84,18 @@ def list_(
                 view.add_column(column, no_wrap=True)
             for scale in RULES:
                 view.add_column(scale, justify="right", no_wrap=True)
-            for name in there:
+            for name in names:
                 spec = papers.spec(chosen, name)
-                wanted = dict.fromkeys(needed(spec, seeds))
+                experiments = dict.fromkeys(needed(spec, seeds))
                 done = []
                 for scale in RULES:
-                    runs = {at_scale(e, scale).digest for e in wanted}
+                    runs = {digest(e, scale) for e in experiments}
                     here = f" ({len(runs & own)})" if runs & own else ""
                     done.append(f"{len(runs & (own | shipped))}/{len(runs)}{here}" if runs else "-")
                 where = [spec.section, *[spec.notebook] * (console.width >= WIDE)]
                 view.add_row(name, spec.title, spec.kind, *where, *done)
             console.print(view)
-            if missing := [name for name in PAPERS[chosen].names if name not in there]:
+            if missing := [name for name in PAPERS[chosen].names if name not in names]:
                 console.print(f"Not there: {', '.join(missing)}.", soft_wrap=True)
         console.print(
             f"Runs that are done at each scale, with {seeds} seeds: in brackets here, the others are shipped."
@@ -110,8 +112,8 @@ def show(paper: Paper, name: Name, scale: Scale = "small", budget: Budget = None
     with sentences():
         scale = chosen_scale(scale, budget, {paper: [name]}, seeds)
         if name in papers.figures(paper):
-            shown = papers.figure(paper, name, scale=scale, seeds=seeds, compute=False).save()
-            console.print(f"{shown!r}\nwritten to {shown.path.with_suffix('.pdf')}", soft_wrap=True, markup=False)
+            figure = papers.figure(paper, name, scale=scale, seeds=seeds, compute=False).save()
+            console.print(f"{figure!r}\nwritten to {figure.path.with_suffix('.pdf')}", soft_wrap=True, markup=False)
             return
         table = papers.table(paper, name, scale=scale, seeds=seeds, compute=False)
         if isinstance(table, DescriptionTable):
@@ -158,12 +160,12 @@ def run(
         where = executors.executor(executor, address=address, gpus=gpus)
         scale = chosen_scale(scale, budget, {paper: [name]}, seeds, jobs, only)
         make = papers.figure if name in papers.figures(paper) else papers.table
-        made = make(
+        result = make(
             paper, name, scale=scale, seeds=seeds, recompute=True, jobs=jobs, together=together, executor=where,
             only=chosen_fields(only),
         ).save()  # fmt: skip
-        console.print(repr(made), soft_wrap=True, markup=False)
-        console.print(f"written to {made.path}.*")
+        console.print(repr(result), soft_wrap=True, markup=False)
+        console.print(f"written to {result.path}.*")
 
 
 @app.command()
@@ -217,8 +219,8 @@ def plan(
             console.print(f"written to {planning.write_page()}", soft_wrap=True)
             return
         gpu = gpu_cost.device(device) if device else None
-        wanted = {paper: [name] if name else []} if paper else {}
-        scale = chosen_scale(scale, budget, wanted, seeds, jobs, only)
+        names = {paper: [name] if name else []} if paper else {}
+        scale = chosen_scale(scale, budget, names, seeds, jobs, only)
         grids = planning.grids(paper, scale, seeds, name, chosen_fields(only))
         table = planning.sizes_on(grids, gpu) if gpu else planning.sizes(grids, jobs)
         named = f"Scale {scale}" if scale in RULES else f"Budget of {scale} operations"
@@ -253,11 +255,10 @@ def scorecard(
             return
         card = judge()
         for paper, title in papers.TITLES.items():
-            text = pages.shown(card, paper).drop(columns="title")
-            _print_card(title, text[[name for name in text if not text[name].isin(["-", ""]).all()]])
-            claims = pages.claimed(card, paper).set_index("claim")
+            _print_card(title, pages.with_content(pages.scores(card, paper).drop(columns="title")))
+            claims = pages.claims(card, paper).set_index("claim")
             _print_card(f"Claims of {title}", claims[["printed", "verdict", "ours", "from", "scale"]])
-        console.print(pages.EXPLAINED, soft_wrap=True)
+        console.print(pages.EXPLANATION, soft_wrap=True)
         console.print(f"written to {pages.write_page(card)}", soft_wrap=True)
         gallery.build()  # which has a link to it
 
@@ -275,7 +276,10 @@ def results_page() -> None:
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="where to write the table, its dictionary, card and metadata")],
+    folder: Annotated[
+        Path,
+        typer.Argument(help="for runs.parquet, columns.csv, README.md and croissant.json; replaces an export only"),
+    ],
 ) -> None:
     """All finished runs, here and shipped, as one table (parquet) with a dictionary, a dataset card and Croissant."""
     from paperlib.reports.export import export as write_all
@@ -305,10 +309,12 @@ def ship(paper: Paper, names: list[str], scale: Scale = "small", budget: Budget 
     with sentences():
         needs_checkout("ship")
         scale = chosen_scale(scale, budget, {paper: names}, seeds)
-        wanted = [e for name in names for e in papers.experiments(paper, name, scale=scale, seeds=seeds)]
-        runs = finished(wanted, shipped=False).values()
+        experiments = [e for name in names for e in papers.experiments(paper, name, scale=scale, seeds=seeds)]
+        runs = finished(experiments, shipped=False).values()
         if not runs:
-            raise ValueError(f"none of the {len(wanted)} runs of {', '.join(names)} at scale {scale} is finished here")
+            raise ValueError(
+                f"none of the {len(experiments)} runs of {', '.join(names)} at scale {scale} is finished here"
+            )
         total = shipped_runs.ship(runs, f"{paper}-{scale}")
         index.update(f"{paper}-{scale}")
         console.print(f"{len(runs)} runs shipped; data/reference/{paper}-{scale} now holds {total}")
@@ -327,10 +333,10 @@ def compare(
 
     with sentences():
         needs_checkout("compare")
-        wanted = comparison.experiments(seeds)
-        runs = completed(wanted, jobs)
+        experiments = comparison.experiments(seeds)
+        runs = completed(experiments, jobs)
         if ship:
-            shipped_runs.ship(finished(wanted, shipped=False).values(), "comparison-small")
+            shipped_runs.ship(finished(experiments, shipped=False).values(), "comparison-small")
         console.print(f"written to {comparison.write_page(runs, seeds)}")
 
 
@@ -348,11 +354,11 @@ def calibrate(
 
     with sentences():
         needs_checkout("calibrate")
-        wanted = calibration.everything(column or calibration.COLUMNS)
+        experiments = calibration.everything(column or calibration.COLUMNS)
         if compute:
-            completed(wanted, jobs)
+            completed(experiments, jobs)
         if ship:
-            shipped_runs.ship(finished(wanted, shipped=False).values(), "calibration")
+            shipped_runs.ship(finished(experiments, shipped=False).values(), "calibration")
         console.print(f"written to {calibration.write_page()}")
 
 
@@ -365,43 +371,54 @@ def profile(
     rounds: Annotated[int, typer.Option(help="rounds that are timed, after one to warm up")] = 3,
     engine: Annotated[str, typer.Option(help="auto, sequential, vectorised or captured")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
-    trace: Annotated[Path | None, typer.Option(help="file for a further round, to look at in Perfetto")] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option(help="file for a further round, to look at in Perfetto; replaces a trace only"),
+    ] = None,
 ) -> None:
     """Where the time of an experiment goes: seconds per part of its first rounds. No run is changed or stored."""
+    from paperlib.reports.outputs import check_file, is_trace
     from paperlib.runs.profile import described
     from paperlib.runs.profile import profile as play
     from paperlib.timing import PARTS
 
     with sentences("nothing was kept"):
-        seen = play(described(words), rounds=rounds, engine=engine, device=device, trace=trace)
-        first, last = seen.seconds.index[[0, -1]]
-        engine = seen.engine.name + (f" ({seen.engine.reason})" if seen.engine.reason else "")
-        title = f"{seen.experiment}\nrounds {first} to {last}, {seen.evaluated} evaluated; {seen.device}, {engine}"
+        file = None if trace is None else check_file("trace", trace, is_trace, "a trace of torch's profiler")
+        measured = play(described(words), rounds=rounds, engine=engine, device=device, trace=file)
+        first, last = measured.seconds.index[[0, -1]]
+        engine = measured.engine.name + (f" ({measured.engine.reason})" if measured.engine.reason else "")
+        timed = f"rounds {first} to {last}, {measured.evaluated} evaluated"
+        title = f"{measured.experiment}\n{timed}; {measured.device}, {engine}"
         console.print(title, soft_wrap=True, markup=False)
         view = Table()
         view.add_column("part", no_wrap=True)
         view.add_column("what it is")
-        for column in seen.table.columns:
+        for column in measured.table.columns:
             view.add_column(column, justify="right", no_wrap=True)
-        rows = [(name, what, seen.table.loc[name]) for name, what in PARTS.items()]
-        for name, what, row in [*rows, ("whole", "", seen.table.sum())]:
+        rows = [(name, what, measured.table.loc[name]) for name, what in PARTS.items()]
+        for name, what, row in [*rows, ("whole", "", measured.table.sum())]:
             if name != "graph" or row.seconds:
                 view.add_row(name, what, f"{row.seconds:.3f}", f"{row.percent:.1f}", f"{row['per round']:.3f}")
         console.print(view)
-        console.print(str(seen), soft_wrap=True, markup=False)
+        console.print(str(measured), soft_wrap=True, markup=False)
 
 
 @app.command()
 def partition(
-    file: Annotated[Path, typer.Argument(help="where to write: a name that ends in .json or .npz")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="a name that ends in .json or .npz; replaces an earlier partition only"),
+    ],
     words: Annotated[list[str], typer.Argument(help="fields of the experiment as field=value; the first may be a run")],
 ) -> None:
     """Write which training images each client of an experiment has, for other programs."""
     from paperlib.data.partition_files import write_partition
+    from paperlib.reports.outputs import check_replaced, is_partition
     from paperlib.runs.prepare import dataset_of, parts_of
     from paperlib.runs.profile import described
 
     with sentences("nothing was written"):
+        check_replaced("file", file, is_partition, "a partition")
         e = described(words)
         parts = parts_of(e, dataset_of(e))
         fields = ("dataset", "train_size", "partition", "alpha", "clients", "min_samples", "partition_seed")
@@ -431,9 +448,11 @@ def pack(
         is_folder = Path(source).is_dir()
         train, test, classes = packing.folder(source, test_share) if is_folder else packing.of_torchvision(source, root)
         path = packing.pack(data_directory() / f"{name}.npz", train, test, classes, size)
-        made = load(name)
-        counts = f"{len(made.train_labels):,} training and {len(made.test_labels):,} test images"
-        console.print(f"{counts} of {made.num_classes} classes, shape {made.shape}, written to {path}", soft_wrap=True)
+        packed = load(name)
+        counts = f"{len(packed.train_labels):,} training and {len(packed.test_labels):,} test images"
+        console.print(
+            f"{counts} of {packed.num_classes} classes, shape {packed.shape}, written to {path}", soft_wrap=True
+        )
 
 
 @app.command()
@@ -470,41 +489,39 @@ def methods(
         if name:
             console.print(method_table.card(name).text(), soft_wrap=True, markup=False, highlight=False)
             return
-        table = method_table.shown(method_table.methods())
+        table = method_table.as_text(method_table.methods())
         words = ["paper", "what it changes", "tables"]
-        names = [str(column) for column in table]
-        parts = [names]
-        if console.width < 170:  # numbers and words below each other
-            parts = [[name for name in names if name not in words], words]
-        for columns in parts:
-            view = Table()
-            view.add_column("method", no_wrap=True)
-            for column in columns:
-                numbers = column in method_table.NUMBERS
-                view.add_column(column, justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
-            for method, row in zip(table.index, table[columns].to_numpy(str), strict=True):
-                view.add_row(str(method), *(escape(text) for text in row))
-            console.print(view)
+        parts = [table] if console.width >= 170 else [table.drop(columns=words), table[words]]  # below each other
+        for part in parts:
+            _print_methods(part)
         console.print(method_table.NOTE, soft_wrap=True)
-        view = Table(title="one-shot methods", title_justify="left")
-        view.add_column("method", no_wrap=True)
-        for column in words:
-            view.add_column(column, overflow="fold")
-        one_shot = method_table.one_shot_methods()
-        for method, texts in zip(one_shot.index, one_shot.to_numpy(str), strict=True):
-            view.add_row(str(method), *map(escape, texts))
-        console.print(view)
+        _print_methods(method_table.one_shot_methods().set_axis(words, axis="columns"), "one-shot methods")
 
 
-def completed(wanted: list[Any], jobs: int) -> dict[Any, Any]:
+def _print_methods(table: Any, title: str | None = None) -> None:
+    """A row per method, its texts folded and its numbers whole."""
+    from paperlib.reports.method_table import NUMBERS
+
+    view = Table(title=title, title_justify="left")
+    view.add_column("method", no_wrap=True)
+    for column in table:
+        view.add_column(
+            column, justify="right" if column in NUMBERS else "left", no_wrap=column in NUMBERS, overflow="fold"
+        )
+    for method, row in table.iterrows():
+        view.add_row(str(method), *(escape(str(text)) for text in row))
+    console.print(view)
+
+
+def completed(experiments: list[Any], jobs: int) -> dict[Any, Any]:
     """The runs of experiments, by experiment; those that are missing are made now."""
     from paperlib.checks import whole
     from paperlib.papers.collection import finished
     from paperlib.runs.many import run_many
 
     whole("jobs", jobs, 1)
-    runs = finished(wanted)
-    missing = [e for e in wanted if e not in runs]
+    runs = finished(experiments)
+    missing = [e for e in experiments if e not in runs]
     return runs | dict(zip(missing, run_many(missing, jobs, progress=True), strict=True))
 
 
@@ -521,14 +538,14 @@ def chosen_fields(words: list[str] | None) -> dict[str, list[Any]] | None:
 def chosen_scale(
     scale: str,
     budget: str | None,
-    wanted: dict[str, list[str]],
+    names: dict[str, list[str]],
     seeds: int,
     jobs: int = 1,
     only: list[str] | None = None,
 ) -> str:
     """The scale that a command works at: that of --scale, or of --budget for the runs of what it names.
 
-    wanted: paper -> its tables and figures, all of them where none is named; all papers where none is.
+    names: paper -> its tables and figures, all of them where none is named; all papers where none is.
     """
     from paperlib import papers
     from paperlib.papers.scales import chosen, scale_name
@@ -537,8 +554,8 @@ def chosen_scale(
         return scale_name(scale)
     runs = [
         e
-        for paper in wanted or papers.TITLES
-        for name in wanted.get(paper) or (*papers.tables(paper), *papers.figures(paper))
+        for paper in names or papers.TITLES
+        for name in names.get(paper) or (*papers.tables(paper), *papers.figures(paper))
         for e in papers.experiments(paper, name, scale="paper", seeds=seeds, only=chosen_fields(only))
     ]
     return chosen(budget, list(dict.fromkeys(runs)), jobs)

@@ -4,12 +4,26 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-GREEK = {"α": "$\\alpha$", "β": "$\\beta$", "λ": "$\\lambda$", "μ": "$\\mu$", "σ": "$\\sigma$"}
+GREEK = dict(
+    zip(
+        "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ",
+        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
+        "omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split(),
+        strict=True,
+    )
+)
+SIGNS = GREEK | {
+    "±": "pm", "×": "times", "·": "cdot", "∞": "infty", "≈": "approx", "≠": "neq", "≤": "leq", "≥": "geq",
+    "∇": "nabla", "ℓ": "ell", "‖": "|", "𝒦": "mathcal{K}",
+}  # fmt: skip
 IN_LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"}
-    | {"<": "\\textless{}", ">": "\\textgreater{}", "±": "$\\pm$", **GREEK}
+    | {"<": "\\textless{}", ">": "\\textgreater{}"}
+    | {sign: f"{{{sign}}}" for sign in "[*"}  # which the end of the row before them would take for its options
+    | {sign: f"$\\{name}$" for sign, name in SIGNS.items()}
     | {sign: f"\\textsuperscript{{{digit}}}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+    | {sign: f"\\textsubscript{{{digit}}}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")}
 )
 
 

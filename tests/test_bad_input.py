@@ -133,7 +133,8 @@ objects = st.sampled_from(
         ENDLESS,
         np.zeros((3, 3)), np.array([], int), np.array(["a"], object), torch.zeros(2, 2),
         range(3),
-        Path("x"), slice(1), ..., np.datetime64("2026-01-01"), np.zeros(1), [[1, 2], [3]], [None], {"x": math.nan}, frozenset({"x"}), bytearray(3),
+        Path("x"), slice(1), ..., np.datetime64("2026-01-01"),
+        np.zeros(1), [[1, 2], [3]], [None], {"x": math.nan}, frozenset({"x"}), bytearray(3),
         list(range(10**5)),
     ]
 )  # fmt: skip

@@ -5,6 +5,7 @@ import re
 import nbformat
 import pandas as pd
 import pytest
+from jinja2 import UndefinedError
 from matplotlib.figure import Figure
 
 from paperlib import Experiment, papers
@@ -12,6 +13,14 @@ from paperlib.papers.cells import Cell
 from paperlib.papers.specs import DescriptionSpec, FigureSpec
 from paperlib.reports import gallery
 from paperlib.reports import reproduce as reproducing
+from paperlib.reports.pages import render
+
+from .test_markup import CORPUS, Texts
+
+TAGS = {
+    "html", "head", "meta", "title", "style", "body", "nav", "a", "h1", "h2", "h3", "p", "div", "table", "thead",
+    "tbody", "tr", "th", "td", "b", "section", "img", "br", "details", "summary", "ul", "li",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -111,3 +120,33 @@ def test_every_table_and_figure_has_its_place_in_the_gallery():
     ordered = sorted(dict.fromkeys([*specs, "T2", "T10", "E1", "F3"]), key=gallery._number)
     assert ordered.index("T2") < ordered.index("T10") < ordered.index("F3") < ordered.index("E1")
     assert ordered[-2:] == ["setting", "text"]
+
+
+@pytest.mark.parametrize("text", CORPUS)
+def test_titles_captions_and_names_stay_texts_in_the_gallery(text, folder, monkeypatch):
+    name = "".join(sign for sign in text if sign not in "/\n")
+    monkeypatch.setitem(papers.FIGURES, "gc_fed", {"F1": figure_with_a_number(text)})
+    monkeypatch.setitem(gallery.TITLES, "gc_fed", text)
+    place = folder / "smoke/gc_fed"
+    (place / "notebooks").mkdir(parents=True)
+    (place / "notebooks" / f"{name}.html").touch()
+    (place / "F1.png").touch()
+    (place / "F1.txt").write_text(f"{text}\ncaption {text}\n", encoding="utf-8")
+    seen = Texts(gallery.build().read_text(encoding="utf-8"))
+    assert seen.tags <= TAGS and f"caption {text}".splitlines()[0] in seen.texts
+    said = " ".join(seen.texts)
+    assert f"({text})" in said and f"{text}, scale smoke" in said and name in seen.texts
+
+
+@pytest.mark.parametrize("text", CORPUS)
+def test_texts_of_the_scorecard_stay_texts(text):
+    row = {"title": text, "verdict": text, "run, smoke": text, text: text}
+    table = pd.DataFrame([row], index=pd.Index([text], name=text))
+    paper = dict.fromkeys(("name", "title", "tables", "figures"), text) | {"scores": table, "claims": table}
+    seen = Texts(render("scorecard", title=text, explanation=text, papers=[paper]))
+    assert seen.tags <= TAGS and seen.texts.count(text) >= 18
+
+
+def test_a_page_refuses_a_field_that_is_missing():
+    with pytest.raises(UndefinedError, match="'explanation' is undefined"):
+        render("scorecard", title="", papers=[])

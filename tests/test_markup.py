@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from paperlib.display.tables import QUANTITIES, DescriptionTable, ResultTable
 from paperlib.markup import IN_LATEX, Markup, latex, listed, table
+from paperlib.reports import markdown
 
 CORPUS = [
     "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", '"><svg onload=alert(1)>', "javascript:alert(1)",
@@ -78,3 +79,12 @@ def test_tables_on_disk_hold_texts_as_texts_wherever_they_stand(text, tmp_path):
         assert source.count(latex(text)) >= 4
         rest = source.replace(latex(text), "")
         assert not re.search(r"input|write18|script", rest) and rest.count("\\end{tabular}") == 1
+
+
+@pytest.mark.parametrize("text", [*CORPUS, "a | b", "\\| c", "> quote"])
+def test_a_markdown_table_has_a_cell_for_every_text_and_no_tag(text):
+    lines = markdown.table([text, "b"], [["x", text], [text, text]]).splitlines()
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [3, 3, 3, 3]
+    assert not re.search("[<>]", "".join(lines))
+    bare = html.unescape(lines[3].replace("\\|", "|")).removeprefix("| ")
+    assert bare.startswith(html.unescape(" ".join(text.splitlines())))

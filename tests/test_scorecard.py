@@ -102,7 +102,7 @@ def test_shares_have_two_digits(share, said):
 
 
 def test_a_claim_that_is_not_run_stands_there_once_with_the_reason(card):
-    text = scorecard_page.claimed(card(seeds=1), "gc_fed")
+    text = scorecard_page.claims(card(seeds=1), "gc_fed")
     assert len(text) == 3 and set(text.verdict) == {"not run"} and set(text.ours) == {"-"}
     assert set(text.note) == {"fewer than 3 seeds in common"}
 

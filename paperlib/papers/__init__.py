@@ -95,8 +95,8 @@ class OpenPaper:
             for line in of_one:
                 names.setdefault(line, []).append(name)
         common = len(self._captions)
-        said = [line if len(where) == common else f"{', '.join(where)}: {line}" for line, where in names.items()]
-        return Note("\n".join(said))
+        sentences = [line if len(where) == common else f"{', '.join(where)}: {line}" for line, where in names.items()]
+        return Note("\n".join(sentences))
 
     def __dir__(self) -> list[str]:
         return [*tables(self._name), *figures(self._name), "caption", "claims"]
@@ -204,9 +204,9 @@ def experiments(
     """All runs that a table or figure needs at a scale, each once; overrides and only as in `table`."""
     scale = scale_name(scale)
     whole("seeds", seeds, 1)
-    wanted = spec(paper, name)
+    specification = spec(paper, name)
     with overriding(paper, overrides):
-        at_paper = needed(wanted, seeds)
+        at_paper = needed(specification, seeds)
     if only is not None:
         at_paper = matching(at_paper, only, f"{TITLES[paper]} {name}")
     return list(dict.fromkeys(at_scale(e, scale) for e in dict.fromkeys(at_paper)))
@@ -245,23 +245,23 @@ def _runs(
     how: dict[str, Any],
 ) -> Runs:
     """The runs behind a table or figure. Runs with overrides are never shipped, so missing ones are always computed."""
-    wanted = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
-    chosen = set(wanted)
+    planned = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
+    chosen = set(planned)
     if only is not None:
         chosen = set(experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides, only=only))
     shipped = not getattr(FIGURES[paper].get(name), "tensors", False)
     runs: Runs = {}
     if not shipped:
-        runs = finished(wanted, store, shipped)
+        runs = finished(planned, store, shipped)
         # Runs kept for their tensors go to another store, so that tables still use the shipped run.
-        wanted, store = [e for e in wanted if e not in runs], at(store).within("kept").place
+        planned, store = [e for e in planned if e not in runs], at(store).within("kept").place
     if not compute:
-        return runs | finished(wanted, store, shipped)
-    runs |= finished([e for e in wanted if e not in chosen], store, shipped)
-    wanted = [e for e in wanted if e in chosen]
+        return runs | finished(planned, store, shipped)
+    runs |= finished([e for e in planned if e not in chosen], store, shipped)
+    planned = [e for e in planned if e in chosen]
     usual = set(experiments(paper, name, scale=scale, seeds=seeds)) if overrides else chosen
-    runs |= collect([e for e in wanted if e in usual], recompute=recompute, shipped=shipped, store=store, **how)
-    return runs | collect([e for e in wanted if e not in usual], recompute=True, store=store, **how)
+    runs |= collect([e for e in planned if e in usual], recompute=recompute, shipped=shipped, store=store, **how)
+    return runs | collect([e for e in planned if e not in usual], recompute=True, store=store, **how)
 
 
 def _said(text: str, path: Path, paper: str, name: str, seeds: int, overrides: Overrides | None) -> tuple[str, Path]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from paperlib import networks, oneshot
 from paperlib.data.datasets import DATASETS, available, sides
 from paperlib.experiment import Experiment
+from paperlib.networks.operations import counted, key_of
 from paperlib.oneshot import is_one_shot
 from paperlib.runs import cost
 from paperlib.runs.prepare import history_rows
@@ -177,8 +178,8 @@ def _at_hand(e: Experiment) -> Experiment:
     """The experiment with smaller images if only these are present."""
     if available(e.dataset) or e.dataset not in DATASETS:
         return e
-    here = [side for side in sides(DATASETS[e.dataset].size) if available(e.dataset, image_size=side)]
-    return e.replace(image_size=here[0]) if here else e
+    present = [side for side in sides(DATASETS[e.dataset].size) if available(e.dataset, image_size=side)]
+    return e.replace(image_size=present[0]) if present else e
 
 
 def evaluate_less(e: Experiment, target: Target) -> Experiment:
@@ -187,10 +188,10 @@ def evaluate_less(e: Experiment, target: Target) -> Experiment:
     rows = history_rows(e)
     evaluations = cost.FORWARD * images * rows / e.eval_every
     training = cost.passes(e) - evaluations
-    kept = min(images, TEST_IMAGES)
-    every = -(-cost.FORWARD * kept * rows // (EVALUATION * training))
+    tested = min(images, TEST_IMAGES)
+    every = -(-cost.FORWARD * tested * rows // (EVALUATION * training))
     return e.replace(
-        test_size=kept if kept < images else e.test_size,
+        test_size=tested if tested < images else e.test_size,
         eval_every=int(max(e.eval_every, min(every, rows // EVALUATIONS))),
     )
 
@@ -210,9 +211,10 @@ def narrow(least: float) -> Reduction:
 
     def reduce(e: Experiment, target: Target) -> Experiment:
         widths = [n / 16 for n in range(round(16 * least), int(16 * e.width) + 1)]
-        # A network that exists in one width exists in every larger one.
-        fitting = widths[bisect_left(widths, True, key=lambda width: _takes(e.replace(width=width), target)) :]
-        return _largest(fitting, lambda width: e.replace(width=width), target.budget) if fitting else e
+        # A network that exists in one width exists in every larger one, and most exist in the smallest.
+        if widths and not _takes(e.replace(width=widths[0]), target):
+            widths = widths[bisect_left(widths, True, key=lambda width: _takes(e.replace(width=width), target)) :]
+        return _largest(widths, lambda width: e.replace(width=width), target.budget) if widths else e
 
     return reduce
 
@@ -293,6 +295,8 @@ def _takes(e: Experiment, target: Target) -> bool:
 
 @cache
 def _builds(model: str, shape: tuple[int, int, int], classes: int, width: float) -> bool:
+    if key_of(model, width, shape, classes) in counted():  # building it takes a hundred times as long
+        return True
     try:
         networks.build(model, shape, classes, width)
     except ValueError:

@@ -197,8 +197,8 @@ def contests(claim: Claim, within: Iterable[Entry]) -> list[Contest]:
     chosen = []
     for entry in candidates:
         method = str(entry.row["method"])
-        wanted = family(claim.paper, method) is not None if name == "each" else method == name
-        if not wanted or not _matches(entry.row, left):
+        fits = family(claim.paper, method) is not None if name == "each" else method == name
+        if not fits or not _matches(entry.row, left):
             continue
         others = tuple(
             other

@@ -85,18 +85,18 @@ def collect(
     jobs, together, executor, store: see `paperlib.run_many`.
     Runs on a missing data set are skipped with a warning; raises ValueError, before any work, if all would be.
     """
-    wanted = list(dict.fromkeys(experiments))
-    runs = finished(wanted, store, shipped=shipped and not recompute)
-    missing = [e for e in wanted if e not in runs]
+    planned = list(dict.fromkeys(experiments))
+    runs = finished(planned, store, shipped=shipped and not recompute)
+    missing = [e for e in planned if e not in runs]
     if missing and (recompute or not runs):
         absent = _absent(missing)
         for name, reason in absent.items():
-            if all(e.dataset in absent for e in wanted):
+            if all(e.dataset in absent for e in planned):
                 raise reason
             warnings.warn(f"the runs on {name} are left out: {reason}", stacklevel=2)
         missing = [e for e in missing if e.dataset not in absent]
-        played = run_many(missing, jobs, store=store, progress=True, together=together, executor=executor)
-        runs |= zip(missing, played, strict=True)
+        results = run_many(missing, jobs, store=store, progress=True, together=together, executor=executor)
+        runs |= zip(missing, results, strict=True)
     return runs
 
 

@@ -46,14 +46,14 @@ def search(digests: Collection[str], within: Iterable[str] = papers.TITLES, scal
     """Digest -> the tables and figures of these papers that need the run, with up to `SEEDS` seeds."""
     index: Places = {}
     for paper in within:
-        at: dict[Experiment, dict[str, str]] = {}  # of the paper -> scale -> digest, as tables share their runs
+        reduced: dict[Experiment, dict[str, str]] = {}  # of the paper -> scale -> digest, as tables share their runs
         for name in (*papers.tables(paper), *papers.figures(paper)):
-            seen = set()
+            uses = set()
             for e in dict.fromkeys(needed(papers.spec(paper, name), SEEDS)):
-                if e not in at:
-                    at[e] = {scale: at_scale(e, scale).digest for scale in scales}
-                seen |= {(digest, scale) for scale, digest in at[e].items() if digest in digests}
-            for digest, scale in sorted(seen):
+                if e not in reduced:
+                    reduced[e] = {scale: at_scale(e, scale).digest for scale in scales}
+                uses |= {(digest, scale) for scale, digest in reduced[e].items() if digest in digests}
+            for digest, scale in sorted(uses):
                 index.setdefault(digest, []).append(Place(paper, name, scale))
     return index
 
@@ -98,9 +98,9 @@ def remember(store: Path, digests: Collection[str]) -> Mapping[str, list[Place]]
 def _read(path: Path) -> tuple[str, Places]:
     """Code version and places in a file; empty without a valid file."""
     try:
-        kept = json.loads(read(path))
-        index = {digest: [_place(text) for text in texts] for digest, texts in kept["places"].items()}
-        return kept["code"], index
+        record = json.loads(read(path))
+        index = {digest: [_place(text) for text in texts] for digest, texts in record["places"].items()}
+        return record["code"], index
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # missing or malformed
         return "", {}
 

@@ -175,11 +175,12 @@ def gathered(
 ) -> Evidence:
     """The evidence on entries of a paper at a scale; shipped_only: only from the runs in data/reference."""
     needed = {e: None for entry in chosen for e in (*entry.cell.experiments, *entry.cell.baseline)}
-    at = {e: at_scale(e, scale) for e in needed}
-    wanted = dict.fromkeys(at.values())
+    reduced = {e: at_scale(e, scale) for e in needed}
+    planned = dict.fromkeys(reduced.values())
     if shipped_only:
-        return Evidence(paper, scale, chosen, at, {e: run for e in wanted if (run := shipped_runs.find(e)) is not None})
-    return Evidence(paper, scale, chosen, at, finished(wanted, store))
+        shipped = {e: run for e in planned if (run := shipped_runs.find(e)) is not None}
+        return Evidence(paper, scale, chosen, reduced, shipped)
+    return Evidence(paper, scale, chosen, reduced, finished(planned, store))
 
 
 @cache

@@ -63,11 +63,11 @@ def rows_of(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         raise ValueError(f"{file.name} is not a CSV file in UTF-8 ({one_line(error)})") from None
     if header != list(columns):
         raise ValueError(f"{file.name}, line 1: the columns are {quote(header)}, but must be {', '.join(columns)}")
-    seen: dict[tuple[str, ...], int] = {}
+    first_lines: dict[tuple[str, ...], int] = {}
     for number, row in enumerate(rows, start=2):
         if len(row) != len(columns):
             raise ValueError(f"{file.name}, line {number}: {len(row)} values, but there are {len(columns)} columns")
-        if (first := seen.setdefault(tuple(row), number)) != number:
+        if (first := first_lines.setdefault(tuple(row), number)) != number:
             raise ValueError(f"{file.name}, line {number}: the same as line {first}, but every row must be there once")
     return [dict(zip(columns, row, strict=True)) for row in rows]
 

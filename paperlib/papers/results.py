@@ -1,9 +1,10 @@
 """The finished runs at a scale, from which tables and figures are made."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from paperlib.experiment import Experiment
+from paperlib.papers.cells import Cell
 from paperlib.papers.scales import at_scale
 from paperlib.runs.store import Run
 
@@ -18,10 +19,22 @@ class Results:
     runs: Mapping[Experiment, Run]
     scale: str
     seeds: int
+    _reduced: dict[Experiment, Experiment] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def at_scale(self, printed: Experiment) -> Experiment:
+        """A paper-scale experiment at this scale, reduced once."""
+        if printed not in self._reduced:
+            self._reduced[printed] = at_scale(printed, self.scale)
+        return self._reduced[printed]
+
+    def scaled(self, cell: Cell) -> Cell:
+        """A paper-scale cell at this scale."""
+        experiments, baseline = (tuple(map(self.at_scale, printed)) for printed in (cell.experiments, cell.baseline))
+        return replace(cell, experiments=experiments, baseline=baseline)
 
     def get(self, printed: Experiment) -> Run | None:
         """The run of a paper-scale experiment at this scale; None if it is not finished."""
-        return self.runs.get(at_scale(printed, self.scale))
+        return self.runs.get(self.at_scale(printed))
 
     def successful(self, printed: Iterable[Experiment]) -> list[Run]:
         """Finished runs that did not fail, in order."""

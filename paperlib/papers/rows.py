@@ -94,6 +94,11 @@ def cell_of(
     )  # fmt: skip
 
 
+def labelled(symbol: str, field: str) -> Callable[[Row], str]:
+    """The label that a printed row has by a number in it, such as "E=5"."""
+    return lambda row: f"{symbol}={row[field]:g}"
+
+
 def runs_of(make: Make, row: Row, seeds: int) -> list[Experiment]:
     """The runs of a row, one per seed."""
     return [make(row, seed) for seed in range(seeds)]

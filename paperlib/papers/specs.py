@@ -1,7 +1,7 @@
 """Tables and figures of a paper from its specification and the finished runs."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +15,7 @@ from paperlib.papers.catalogue import TITLES
 from paperlib.papers.cells import Cell, value
 from paperlib.papers.printed import printed_table
 from paperlib.papers.results import Results
-from paperlib.papers.scales import at_scale, rules
+from paperlib.papers.scales import rules
 from paperlib.paths import figures as figures_folder
 
 if TYPE_CHECKING:
@@ -110,8 +110,8 @@ class ResultFigure:
 
         A file that more runs stand behind is not replaced, see `paperlib.display.saving`.
         """
-        self.path, said = saving.place(self.path, self.runs)
-        self.caption = "\n".join(filter(None, (self.caption, said)))
+        self.path, x = saving.place(self.path, self.runs)
+        self.caption = "\n".join(filter(None, (self.caption, x)))
         for suffix in (".pdf", ".png"):
             metadata = {"CreationDate": None} if suffix == ".pdf" else None
             self.figure.savefig(self.path.with_suffix(suffix), dpi=150, bbox_inches="tight", metadata=metadata)
@@ -154,7 +154,7 @@ def result_table(cells: Sequence[Cell], results: Results, rows_are: str) -> Resu
     """Cells in rows and columns, without a title yet."""
     entries: dict[tuple[str, str], dict[str, Any]] = {}
     for cell in cells:
-        ours = value(scaled(cell, results.scale), results.runs, results.scale)
+        ours = value(results.scaled(cell), results.runs, results.scale)
         printed = np.nan if cell.printed is None else cell.printed
         mean = np.nan if ours.mean is None else ours.mean
         entries[(str(cell.key["row"]), str(cell.key["column"]))] = {
@@ -202,20 +202,20 @@ def build_figure(paper: str, name: str, spec: FigureSpec, results: Results) -> R
     """The figure at a scale, from the finished runs."""
     with plots.style():
         drawn, data = spec.draw(results)
-    scale, wanted = results.scale, needed(spec, results.seeds)
-    mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if wanted else "")
+    scale, planned = results.scale, needed(spec, results.seeds)
+    mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if planned else "")
     drawn.text(1, 0, mark, ha="right", va="top", fontsize=6, color="0.5")
-    if wanted and scale == "smoke":
+    if planned and scale == "smoke":
         look: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 20, "fontsize": 18}
         drawn.text(0.5, 0.5, NOT_COMPARABLE, color="#a00000", alpha=0.35, zorder=100, **look)
-    said = caption(wanted, results)
-    result = ResultFigure(f"{name}. {spec.title}", said, drawn, data, figures_folder() / scale / paper / name)
-    result.runs = done(wanted, results)
+    text = caption(planned, results)
+    result = ResultFigure(f"{name}. {spec.title}", text, drawn, data, figures_folder() / scale / paper / name)
+    result.runs = done(planned, results)
     if spec.cells is not None:
         cells = spec.cells(results.seeds)
         numbers = result_table(cells, results, "what")
         numbers.title = f"{name}: the numbers that the paper states"
-        numbers.caption = _caption(wanted, cells, results)
+        numbers.caption = _caption(planned, cells, results)
         numbers.path, numbers.lower_is_better = result.path.with_name(f"{name}_stated"), ()
         numbers.marked, numbers.runs = False, result.runs
         result.numbers = numbers
@@ -249,8 +249,7 @@ def lines(spec: Spec, paper: str) -> list[int]:
 
 def scaled(cell: Cell, scale: str) -> Cell:
     """The cell with its experiments at a scale."""
-    experiments, baseline = (tuple(at_scale(e, scale) for e in wanted) for wanted in (cell.experiments, cell.baseline))
-    return replace(cell, experiments=experiments, baseline=baseline)
+    return Results({}, scale, seeds=1).scaled(cell)
 
 
 def done(experiments: Iterable[Experiment], results: Results) -> tuple[str, ...]:
@@ -260,13 +259,13 @@ def done(experiments: Iterable[Experiment], results: Results) -> tuple[str, ...]
 
 def caption(experiments: list[Experiment], results: Results) -> str:
     """The caption of a table or figure, a line each: scale and its rule, finished runs, data and code versions."""
-    wanted = list(dict.fromkeys(at_scale(e, results.scale) for e in experiments))
-    if not wanted:
+    planned = list(dict.fromkeys(map(results.at_scale, experiments)))
+    if not planned:
         return "It needs no runs."
     lines = [rules(results.scale, experiments)]
-    done = [results.runs[e] for e in wanted if e in results.runs]
-    count = f"{len(done)} of {len(wanted)} runs are done"
-    count += f" ({REST})." if len(done) < len(wanted) else "."
+    done = [results.runs[e] for e in planned if e in results.runs]
+    count = f"{len(done)} of {len(planned)} runs are done"
+    count += f" ({REST})." if len(done) < len(planned) else "."
     if done:
         seeds = sorted({run.experiment.seed for run in done})
         count += f" Seeds {', '.join(map(str, seeds))}"

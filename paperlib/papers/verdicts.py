@@ -33,8 +33,8 @@ def claim_table(
     At scale smoke no run is comparable with print, so the table shows print alone.
     Raises ValueError for a table that no claim is about.
     """
-    mine = claims(paper)
-    known = list(dict.fromkeys(claim.table for claim in mine))
+    of_paper = claims(paper)
+    known = list(dict.fromkeys(claim.table for claim in of_paper))
     for name in tables:
         if name not in known:
             raise ValueError(f"{TITLES[paper]} has no claims about {quote(name)} here; it has of {', '.join(known)}")
@@ -43,7 +43,7 @@ def claim_table(
         # FedAvg of other tables says whether a setting without it can be judged.
         needed = [entry for entry in entries(paper) if entry.table in names or entry.row["method"] == "FedAvg"]
         evidence = _nothing(paper, needed) if scale == "smoke" else gathered(paper, needed, scale, store=store)
-        rows = [_row(verdict(claim, evidence)) for claim in mine if claim.table in names]
+        rows = [_row(verdict(claim, evidence)) for claim in of_paper if claim.table in names]
     changed = f"\nWith {described(overrides)}." if overrides and described(overrides) else ""
     folder = figures_folder() / scale / paper / ("overridden" if changed else "")
     title = f"{', '.join(names)}: what the paper claims"
@@ -52,8 +52,8 @@ def claim_table(
 
 def _nothing(paper: str, needed: Sequence[Entry]) -> Evidence:
     """Evidence without any run."""
-    wanted = {e for entry in needed for e in (*entry.cell.experiments, *entry.cell.baseline)}
-    return Evidence(paper, "smoke", needed, {e: e for e in wanted}, {})
+    planned = {e for entry in needed for e in (*entry.cell.experiments, *entry.cell.baseline)}
+    return Evidence(paper, "smoke", needed, {e: e for e in planned}, {})
 
 
 def _row(decided: Verdict) -> dict[str, str]:
@@ -64,8 +64,8 @@ def _row(decided: Verdict) -> dict[str, str]:
     }
     if decided.verdict == "not run":
         reason = "" if decided.why in ("", "not run") else f": {decided.why}"
-        said = "not run at a comparable scale" if decided.scale == "smoke" else f"not run{reason}"
-        return row | {"ours": "", "verdict": said, "scale": decided.scale}
+        sentence = "not run at a comparable scale" if decided.scale == "smoke" else f"not run{reason}"
+        return row | {"ours": "", "verdict": sentence, "scale": decided.scale}
     low, high = decided.interval
     count = decided.all_settings
     settings = f"{decided.settings} of {count} setting{'s' * (count > 1)}, {decided.seeds} seeds"

@@ -24,6 +24,7 @@ from paperlib.papers.collection import finished
 from paperlib.papers.scales import with_stand_in
 from paperlib.papers.specs import TableSpec
 from paperlib.paths import ROOT
+from paperlib.reports import markdown
 from paperlib.runs import cost
 from paperlib.runs.store import Run
 
@@ -135,7 +136,7 @@ def scores(name: str, runs: Mapping[Experiment, Run], seeds: int = SEEDS) -> pd.
     Columns: reduced, in words; correlation, Spearman's with the truth over the methods' means, and its range when one
     seed is left out; regime, FedAvg's accuracy over its true one; operations, of FedAvg's run.
     """
-    column, wanted = COLUMNS[name], experiments(name, seeds)
+    column, ladders = COLUMNS[name], experiments(name, seeds)
     read = reading("test_accuracy" if column.paper != "fedgps" else "best_accuracy", {}, "small")
 
     def accuracy(e: Experiment) -> float:
@@ -143,7 +144,7 @@ def scores(name: str, runs: Mapping[Experiment, Run], seeds: int = SEEDS) -> pd.
 
     truth = _printed(column)
     rows = []
-    for ladder, methods in wanted.items():
+    for ladder, methods in ladders.items():
         if not all(e in runs for es in methods.values() for e in es):
             continue
         values = pd.DataFrame({method: [accuracy(e) for e in es] for method, es in methods.items()})
@@ -172,8 +173,8 @@ def _printed(column: Column) -> "pd.Series[float]":
     """Method of the registry -> its printed accuracy in the column."""
     spec = papers.spec(column.paper, column.table)
     assert isinstance(spec, TableSpec)
-    wanted = set(papers.experiments(column.paper, column.table, scale="paper", seeds=1, only=column.only))
-    cells = [c for c in spec.cells(1) if len(c.experiments) == 1 and c.experiments[0] in wanted]
+    printed_runs = set(papers.experiments(column.paper, column.table, scale="paper", seeds=1, only=column.only))
+    cells = [c for c in spec.cells(1) if len(c.experiments) == 1 and c.experiments[0] in printed_runs]
     return pd.Series(
         {
             c.experiments[0].method: np.nan if c.printed is None else c.printed
@@ -192,18 +193,16 @@ def block(runs: Mapping[Experiment, Run], seeds: int = SEEDS) -> str:
         if table.empty:
             parts.append("Not run yet.\n")
             continue
+        head = ("ladder", "what is reduced", "order", "FedAvg over the truth", "operations")
         lines = [
-            "| ladder | what is reduced | order | FedAvg over the truth | operations |", "|---|---|---|---|---|",
-            *(
-                f"| {row.ladder} | {row.reduced} | {row.correlation:+.2f} ({row.least:+.2f} to {row.most:+.2f}) "
-                f"| {row.regime:.2f} | {row.operations:.1e} |"
-                for row in table.itertuples()
-            ),
+            (row.ladder, row.reduced, f"{row.correlation:+.2f} ({row.least:+.2f} to {row.most:+.2f})",
+             f"{row.regime:.2f}", f"{row.operations:.1e}")
+            for row in table.itertuples()
         ]  # fmt: skip
         truth = "the same runs at full length" if column.full else "the printed numbers"
-        wanted = [e for ladder in experiments(name, seeds).values() for es in ladder.values() for e in es]
-        done = [runs[e] for e in wanted if e in runs]
-        parts.append("\n".join(lines) + "\n")
+        planned = [e for ladder in experiments(name, seeds).values() for es in ladder.values() for e in es]
+        done = [runs[e] for e in planned if e in runs]
+        parts.append(markdown.table(head, lines))
         parts.append(
             f"Methods: {', '.join(column.methods)}; seeds 0 to {seeds - 1}; the truth is {truth}. "
             f"Data: {'; '.join(sorted({run.summary['dataset_source'] for run in done}))}. "
@@ -214,6 +213,6 @@ def block(runs: Mapping[Experiment, Run], seeds: int = SEEDS) -> str:
 
 def write_page(page: Path = PAGE) -> Path:
     """Put the tables of the finished runs between the markers of docs/calibration.md; returns its path."""
-    wanted = [e for name in COLUMNS for ladder in experiments(name).values() for es in ladder.values() for e in es]
-    write_between(page, "calibration", block(finished(wanted)))
+    planned = [e for name in COLUMNS for ladder in experiments(name).values() for es in ladder.values() for e in es]
+    write_between(page, "calibration", block(finished(planned)))
     return page

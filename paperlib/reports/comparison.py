@@ -2,7 +2,7 @@
 
 5 of 20 clients, Dirichlet 0.1, three seeds, on MNIST, Fashion-MNIST and CIFAR-10; every method with its default options
 and FedAvg's optimizer. It says how the implementations behave side by side, not how the papers tuned them. Methods that
-fall far behind are run once more as their sources use them. What was found stands on the page itself.
+fall far behind are run once more as their sources use them. The findings stand on the page itself.
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ from paperlib.papers import settings
 from paperlib.papers.catalogue import TITLES
 from paperlib.papers.printed import printed
 from paperlib.paths import ROOT
+from paperlib.reports import markdown
 from paperlib.runs.store import Run
 
 PAGE = ROOT / "docs" / "comparison.md"
@@ -133,10 +134,9 @@ def table(runs: Mapping[Experiment, Run], seeds: int = 3) -> pd.DataFrame:
             row[title] = spread(values)
             means.append(values.fillna(0).mean())  # a failed run is worth nothing
             reached = [_rounds_to(run, base.summary["best_accuracy"]) for run, base in pairs]
-            got = [r for r in reached if r is not None]
-            row[f"{title} rounds"] = (
-                "-" if not got else f"{sum(got) / len(got):.0f}" + ("" if len(got) == len(pairs) else f" ({len(got)})")
-            )
+            rounds = [r for r in reached if r is not None]
+            count = "" if len(rounds) == len(pairs) else f" ({len(rounds)})"
+            row[f"{title} rounds"] = f"{sum(rounds) / len(rounds):.0f}{count}" if rounds else "-"
             ratios += [run.history.seconds.median() / base.history.seconds.median() for run, base in pairs]
             traffic += [_bytes(run) / _bytes(base) for run, base in pairs]
         row |= {"mean": pd.Series(means).mean(), "time": pd.Series(ratios).median()}
@@ -163,15 +163,15 @@ def _rounds_to(run: Run, goal: float) -> int | None:
 
 def verdict(method: str) -> str:
     """What the papers print: per paper in how many of its settings the method is above FedAvg, and the median gain."""
-    said = []
+    gains = []
     for paper in NAMES:
         accuracies = _printed_accuracies(paper)
         if method == "fedavg" or not {method, "fedavg"} <= set(accuracies.columns):
             continue
         gain = (accuracies[method] - accuracies.fedavg).dropna()
         if len(gain):
-            said.append(f"{TITLES[paper]} {gain.median():+.1f} ({(gain > 0).sum()} of {len(gain)})")
-    return ", ".join(said)
+            gains.append(f"{TITLES[paper]} {gain.median():+.1f} ({(gain > 0).sum()} of {len(gain)})")
+    return ", ".join(gains)
 
 
 @cache
@@ -208,33 +208,33 @@ def changed(runs: Mapping[Experiment, Run], seeds: int = 3) -> pd.DataFrame:
 
 def blocks(runs: Mapping[Experiment, Run], seeds: int = 3) -> dict[str, str]:
     """Marker -> what stands there on the page: the setting, the table of all methods, that of the second look."""
-    found = table(runs, seeds)
-    shown = pd.DataFrame({"method": found.method})
+    scores = table(runs, seeds)
+    text = pd.DataFrame({"method": scores.method})
     for title in DATASETS.values():
-        shown[title] = found[title]
-        shown["rounds" + " " * len(shown.columns)] = found[f"{title} rounds"]  # several columns of one name
-    shown["time"], shown["traffic"] = (
-        found[name].map(lambda ratio: "-" if pd.isna(ratio) else f"{ratio:.2f}") for name in ("time", "traffic")
-    )
-    shown["failed"] = found.failed.map(lambda count: str(count) if count else "")
-    shown["the papers"] = found.papers
-    wanted = experiments(seeds)
-    done = [runs[e] for e in wanted if e in runs]
+        text[title] = scores[title]
+        text["rounds" + " " * len(text.columns)] = scores[f"{title} rounds"]  # several columns of one name
+    for name in ("time", "traffic"):
+        text[name] = scores[name].map(lambda ratio: "-" if pd.isna(ratio) else f"{ratio:.2f}")
+    text["failed"] = scores.failed.map(lambda count: str(count) if count else "")
+    text["the papers"] = scores.papers
+    planned = experiments(seeds)
+    done = [runs[e] for e in planned if e in runs]
     facts = {
-        "done": f"{len(done)} of {len(wanted)}",
+        "done": f"{len(done)} of {len(planned)}",
         "last": LAST,
         "seeds": seeds - 1,
         "versions": ", ".join(sorted({run.summary["version"] for run in done})),
         "sources": "; ".join(sorted({run.summary["dataset_source"] for run in done})),
     }
     return {
-        "setting": SAID.format(**SETTING, **facts),
-        "methods": f"{_markdown(shown)}\n",
-        "changed": f"{_markdown(changed(runs, seeds))}\n",
+        "setting": SETTING_TEXT.format(**SETTING, **facts),
+        "methods": _markdown(text),
+        "changed": _markdown(changed(runs, seeds)),
     }
 
 
-SAID = """{sampled} of {clients} clients, Dirichlet {alpha}, {train_size} training and {test_size} test images, {rounds}
+SETTING_TEXT = """\
+{sampled} of {clients} clients, Dirichlet {alpha}, {train_size} training and {test_size} test images, {rounds}
 rounds of {local_epochs} local epochs, batches of {batch_size}; the CNN at {width} of its width; lr {lr}, momentum
 {momentum}. Accuracy is the mean of the last {last} evaluations. Seeds 0 to {seeds}, which also draw the partition.
 {done} runs of `data/reference/comparison-small` are done. Data: {sources}. Code: {versions}.
@@ -249,5 +249,4 @@ def write_page(runs: Mapping[Experiment, Run], seeds: int = 3, path: Path = PAGE
 
 
 def _markdown(frame: pd.DataFrame) -> str:
-    rows = [[name.strip() for name in frame.columns], ["---"] * len(frame.columns), *frame.astype(str).values.tolist()]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return markdown.table([name.strip() for name in frame.columns], frame.astype(str).values.tolist())

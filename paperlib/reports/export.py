@@ -12,13 +12,15 @@ from typing import Any
 import pandas as pd
 
 from paperlib.experiment import HINTS
-from paperlib.files import write
+from paperlib.files import read, write
 from paperlib.papers import TITLES
+from paperlib.reports import markdown
+from paperlib.reports.outputs import check_replaced, check_writable
 from paperlib.reports.run_table import finished
 from paperlib.runs.shelf import at
 from paperlib.version import version
 
-TABLE, DICTIONARY, CARD, CROISSANT = "runs.parquet", "columns.csv", "README.md", "croissant.json"
+FILES = TABLE, DICTIONARY, CARD, CROISSANT = "runs.parquet", "columns.csv", "README.md", "croissant.json"
 NAME = "paperlib-runs"
 TITLE = "Runs of a companion to five federated-learning papers"
 LICENSE = "https://opensource.org/license/mit"
@@ -78,22 +80,32 @@ CROISSANT_TYPES = {"text": "sc:Text", "number": "sc:Float", "truth": "sc:Boolean
 def export(folder: Path, store: Path | str | None = None) -> Path:
     """Write the four files into a folder; returns it. store: as in `paperlib.run`; shipped runs are always there.
 
-    Raises ValueError where the folder is something else.
+    Raises ValueError, before any work, where the folder is something else, cannot be written, or has a file of one of
+    these names that no export wrote.
     """
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is no folder: name another to export to")
+    for name in FILES:
+        check_replaced("a file of the export", folder / name, is_exported, "part of an earlier export")
+    folder.mkdir(parents=True, exist_ok=True)
+    check_writable("folder", folder)
     table = runs(store)
     described = columns(table)
-    folder.mkdir(parents=True, exist_ok=True)
-    table.to_parquet(folder / TABLE, index=False)
-    described.to_csv(folder / DICTIONARY, index=False)
-    write(folder / CARD, card(table, described).encode())
-    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (TABLE, DICTIONARY)}
-    write(
-        folder / CROISSANT,
-        (json.dumps(croissant(described, sums, str(table.finished.dropna().max())), indent=1) + "\n").encode(),
-    )
+    data = {TABLE: table.to_parquet(index=False), DICTIONARY: described.to_csv(index=False).encode()}
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in data.items()}
+    metadata = croissant(described, sums, str(table.finished.dropna().max()))
+    data |= {CARD: card(table, described).encode(), CROISSANT: f"{json.dumps(metadata, indent=1)}\n".encode()}
+    for name, content in data.items():
+        write(folder / name, content)
     return folder
+
+
+def is_exported(path: Path) -> bool:
+    """Whether a file lies in the folder of an earlier export, as the metadata beside it say."""
+    try:
+        return json.loads(read(path.with_name(CROISSANT)))["name"] == NAME
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return False
 
 
 def runs(store: Path | str | None = None) -> pd.DataFrame:
@@ -146,8 +158,8 @@ def columns(table: pd.DataFrame) -> pd.DataFrame:
     for name in map(str, table.columns):
         group = next((group for group, meanings in groups.items() if name in meanings), "measure")
         measure = ("", f"the measure {name} after the round, see paperlib.runs.measures")
-        said = groups.get(group, {}).get(name, measure)[1]
-        rows.append((name, kind(table, name), group, int(table[name].notna().sum()), said))
+        meaning = groups.get(group, {}).get(name, measure)[1]
+        rows.append((name, kind(table, name), group, int(table[name].notna().sum()), meaning))
     return pd.DataFrame(rows, columns=["column", "type", "group", "rows", "meaning"])
 
 
@@ -155,7 +167,8 @@ def card(table: pd.DataFrame, described: pd.DataFrame) -> str:
     """The dataset card, Markdown with the front matter that such cards have."""
     by_scale = table.groupby(table.scale.replace("", "no paper's")).digest.nunique()
     scales = ", ".join(f"{count:,} at scale {scale}" for scale, count in by_scale.items())
-    lines = "\n".join(f"| `{r.column}` | {r.type} | {r.group} | {r.meaning} |" for r in described.itertuples())
+    lines = [(f"`{row.column}`", row.type, row.group, row.meaning) for row in described.itertuples()]
+    dictionary = markdown.table(("column", "type", "group", "meaning"), lines)
     return f"""---
 pretty_name: {TITLE}
 license: mit
@@ -186,10 +199,7 @@ plays it again with the same bits on the same kind of processor. A run that met 
 
 ## Columns
 
-| column | type | group | meaning |
-|---|---|---|---|
-{lines}
-"""
+{dictionary}"""
 
 
 def croissant(described: pd.DataFrame, sums: Mapping[str, str], date: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import csv
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from paperlib import oneshot
@@ -19,6 +19,7 @@ from paperlib.papers import settings
 from paperlib.papers.catalogue import TITLES
 from paperlib.paths import ROOT
 from paperlib.references import CASES, difference
+from paperlib.reports.markdown import table
 
 PAGE = ROOT / "docs" / "fidelity.md"
 FOLDER = ROOT / "data" / "fidelity"
@@ -40,8 +41,8 @@ def measured() -> dict[str, int]:
 
 def written(page: Path = PAGE) -> dict[str, int]:
     """The differences that stand in the page, as `measured` gives them."""
-    found = re.findall(r"^\| (\w+) \|.*\| 1e(-\d+) \|", page.read_text(), re.M)
-    return {method: int(power) for method, power in found}
+    lines = re.findall(r"^\| (\w+) \|.*\| 1e(-\d+) \|", page.read_text(), re.M)
+    return {method: int(power) for method, power in lines}
 
 
 def methods_block(differences: Mapping[str, int]) -> str:
@@ -55,33 +56,27 @@ def methods_block(differences: Mapping[str, int]) -> str:
         code = ", ".join(f"`{code}` {commit}".strip() for code, commit in codes if code)
         near = (str(cases[name]), f"1e{differences[name]}") if name in differences else ("", "")
         lines.append((name, paper(kind), code, *near, row["note"]))
-    return markdown(("method", "paper", "public code", "runs", "difference", "paper, code, and here"), lines)
+    return table(("method", "paper", "public code", "runs", "difference", "paper, code, and here"), lines)
 
 
 def open_block() -> str:
     """What the papers leave open, and what is done here."""
     lines = [(row["paper"], row["question"], row["here"]) for row in rows("open")]
-    return markdown(("paper", "open", "here"), lines)
+    return table(("paper", "open", "here"), lines)
 
 
 def origins_block() -> str:
     """How many hyperparameters of each paper are from where, and every one that is not the paper's and has a note."""
+    origins = [origin for origin in settings.ORIGINS if origin]
     counts, noted = [], []
     for key, title in TITLES.items():
         valued = [row for row in settings.rows(key) if row.kind]
-        of = {origin: sum(row.origin == origin for row in valued) for origin in settings.ORIGINS if origin}
-        counts.append((title, *map(str, of.values())))
+        counts.append((title, *(sum(row.origin == origin for row in valued) for origin in origins)))
         for row in valued:
             if row.note and row.origin not in ("paper", ""):
                 noted.append((title, row.method, f"{row.name} = {row.value}", row.origin, row.note))
-    origins = [origin for origin in settings.ORIGINS if origin]
     head = ("paper", "method", "hyperparameter", "origin", "note")
-    return markdown(("paper", *origins), counts) + "\n" + markdown(head, noted)
-
-
-def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table."""
-    return "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *lines))
+    return table(("paper", *origins), counts) + "\n" + table(head, noted)
 
 
 def write_page(differences: Mapping[str, int] | None = None, page: Path = PAGE) -> Path:

@@ -31,7 +31,7 @@ NOTE = (
 )
 
 
-NUMBERS = ("client memory", "server memory", "up", "down")  # the columns of `shown` that hold numbers
+NUMBERS = ("client memory", "server memory", "up", "down")  # the columns of `as_text` that hold numbers
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,14 @@ def methods() -> pd.DataFrame:
 
 def costs(name: str) -> dict[str, float]:
     """What a method keeps and sends, in models of P parameters: the columns of `methods`, by name."""
-    seen = played(name, MODEL, width=WIDTH)
-    server, per_client = _server_memory(name, seen)
+    trial = played(name, MODEL, width=WIDTH)
+    server, per_client = _server_memory(name, trial)
     return {
-        "client_memory": max((_models(state, seen) for state in seen.progress.clients.values()), default=0.0),
+        "client_memory": max((_models(state, trial) for state in trial.progress.clients.values()), default=0.0),
         "server_memory": server,
         "server_memory_per_client": per_client,
-        "up": round(seen.up[1] / (4 * seen.method.net.size), 3),
-        "down": round(seen.down[1] / (4 * seen.method.net.size), 3),
+        "up": round(trial.up[1] / (4 * trial.method.net.size), 3),
+        "down": round(trial.down[1] / (4 * trial.method.net.size), 3),
     }
 
 
@@ -107,16 +107,16 @@ def one_shot_methods() -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
 
 
-def shown(table: pd.DataFrame) -> pd.DataFrame:
+def as_text(table: pd.DataFrame) -> pd.DataFrame:
     """The table of `methods` as text, for people to read."""
-    kept = [
+    server_memory = [
         " + ".join(part for part in (_short(fixed), f"{_short(growing)} S" if growing else "") if part) or "0"
         for fixed, growing in zip(table.server_memory, table.server_memory_per_client, strict=True)
     ]
     return pd.DataFrame(
         {
             "client memory": [_short(value) or "0" for value in table.client_memory],
-            "server memory": kept,
+            "server memory": server_memory,
             "up": table.up.map(_short),
             "down": table.down.map(_short),
             "as one stack": [reason and f"no: {reason}" or "yes" for reason in table.one_by_one],
@@ -167,12 +167,12 @@ def _hooks(method: type, base: type) -> dict[str, str]:
 
 def _equations(method: type, base: type) -> dict[str, str]:
     """What a method's functions that the base lacks or has otherwise say of themselves, the nearest class first."""
-    said: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     for kind in method.__mro__[: method.__mro__.index(base)]:
         for name, value in vars(kind).items():
-            if inspect.isfunction(value) and name[:2] != "__" and value.__doc__ and name not in said:
-                said[name] = inspect.cleandoc(value.__doc__)
-    return said
+            if inspect.isfunction(value) and name[:2] != "__" and value.__doc__ and name not in docstrings:
+                docstrings[name] = inspect.cleandoc(value.__doc__)
+    return docstrings
 
 
 def refusal(outer: str, base: str) -> str:
@@ -194,14 +194,17 @@ def overridden(method: type, base: type = FedAvg) -> list[str]:
 
 def tables() -> dict[str, str]:
     """Method -> the tables with runs of it, by paper: "FedGPS T1 T16, GC-Fed T4"."""
-    found: dict[str, dict[str, list[str]]] = {}
+    by_method: dict[str, dict[str, list[str]]] = {}
     for key, specs in papers.TABLES.items():
         for table, spec in specs.items():
             runs = needed(spec, 1)
             bases = {e.method_options["base"] for e in runs if "base" in e.method_options}
             for name in {e.method for e in runs} | bases:
-                found.setdefault(name, {}).setdefault(papers.TITLES[key], []).append(table)
-    return {name: ", ".join(f"{of} {' '.join(there)}" for of, there in by.items()) for name, by in found.items()}
+                by_method.setdefault(name, {}).setdefault(papers.TITLES[key], []).append(table)
+    return {
+        name: ", ".join(f"{title} {' '.join(names)}" for title, names in by_paper.items())
+        for name, by_paper in by_method.items()
+    }
 
 
 def _short(number: float) -> str:
@@ -211,9 +214,9 @@ def _short(number: float) -> str:
     return f"{number:.2f}".rstrip("0").rstrip(".") if number else ""
 
 
-def _server_memory(name: str, seen: Played) -> tuple[float, float]:
+def _server_memory(name: str, trial: Played) -> tuple[float, float]:
     """The server's state, and how much it grows with every sampled client, both in models."""
-    memory = _models(seen.progress.server, seen)
+    memory = _models(trial.progress.server, trial)
     if not memory:
         return 0.0, 0.0
     more = played(name, MODEL, width=WIDTH, clients=CLIENTS + 1)
@@ -221,6 +224,6 @@ def _server_memory(name: str, seen: Played) -> tuple[float, float]:
     return memory - CLIENTS * growth, growth
 
 
-def _models(state: Mapping[str, Tensor], seen: Played) -> float:
+def _models(state: Mapping[str, Tensor], trial: Played) -> float:
     """Bytes in models of float32, to three decimals: single numbers are not worth a mention."""
-    return round(sum(t.numel() * t.element_size() for t in state.values()) / (4 * seen.method.net.size), 3)
+    return round(sum(t.numel() * t.element_size() for t in state.values()) / (4 * trial.method.net.size), 3)

@@ -1,7 +1,7 @@
 """What the grids of the papers cost before anything is run: runs, samples, operations, hours."""
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +13,10 @@ from paperlib.papers import scales
 from paperlib.papers.collection import Only, finished
 from paperlib.papers.scales import scale_name
 from paperlib.paths import ROOT
+from paperlib.reports import markdown
 from paperlib.runs import cost, gpu_cost
+
+Runs = list[Experiment]
 
 PAGE = ROOT / "docs" / "scale.md"
 GPU = 1e13  # operations per second that one GPU is assumed to sustain
@@ -41,7 +44,7 @@ LARGE = [
 
 def grids(
     paper: str = "", scale: str = "paper", seeds: int = 3, name: str = "", only: Only | None = None
-) -> dict[str, list[Experiment]]:
+) -> dict[str, Runs]:
     """The runs of each table and figure of a paper (default: of each paper), and of "all" of them, each once.
 
     With a name, of this table or figure; ``only`` of its runs are chosen as in `papers.table`, and need the name.
@@ -53,15 +56,15 @@ def grids(
         )
     if name and not paper:
         raise ValueError(f"name is {checks.quote(name)}, but needs a paper: one of {', '.join(papers.TITLES)}")
-    found: dict[str, dict[Experiment, None]] = {}
+    merged: dict[str, dict[Experiment, None]] = {}
     for key in [paper] if paper else papers.TITLES:
         for which in [name] if name else (*papers.tables(key), *papers.figures(key)):
             runs = dict.fromkeys(papers.experiments(key, which, scale=scale, seeds=seeds, only=only))
             if runs:
-                found.setdefault(which if paper else papers.TITLES[key], {}).update(runs)
+                merged.setdefault(which if paper else papers.TITLES[key], {}).update(runs)
     if not name:
-        found["all"] = {e: None for runs in found.values() for e in runs}
-    return {name: list(runs) for name, runs in found.items()}
+        merged["all"] = {e: None for runs in merged.values() for e in runs}
+    return {name: list(runs) for name, runs in merged.items()}
 
 
 def settings(paper: str = "", scale: str = "paper", name: str = "", only: Only | None = None) -> list[str]:
@@ -72,7 +75,7 @@ def settings(paper: str = "", scale: str = "paper", name: str = "", only: Only |
     return scales.settings(scale, [e for key, runs in at_paper.items() if name or key != "all" for e in runs])
 
 
-def sizes(grids: dict[str, list[Experiment]], jobs: int = 1) -> pd.DataFrame:
+def sizes(grids: dict[str, Runs], jobs: int = 1) -> pd.DataFrame:
     """The sizes of grids, one row each.
 
     Columns: runs; left, those that are neither finished here nor shipped; samples, that they train on; operations, in
@@ -81,38 +84,40 @@ def sizes(grids: dict[str, list[Experiment]], jobs: int = 1) -> pd.DataFrame:
     """
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}, but must be at least 1")
-    done = finished({e for runs in grids.values() for e in runs})
-    rows = {}
-    for name, runs in grids.items():
-        left = [e for e in runs if e not in done]
-        rows[name] = {
-            "runs": len(runs),
-            "left": len(left),
+    return _table(
+        grids,
+        lambda runs, left: {
             "samples": sum(map(cost.passes, runs)),
             "operations": sum(map(cost.operations, runs)),
             "core_hours": sum(map(cost.seconds, left)) / 3600,
             "hours": until_the_last(map(cost.seconds, left), jobs) / 3600,
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
+        },
+    )
 
 
-def sizes_on(grids: dict[str, list[Experiment]], gpu: gpu_cost.Device) -> pd.DataFrame:
+def sizes_on(grids: dict[str, Runs], gpu: gpu_cost.Device) -> pd.DataFrame:
     """The sizes of grids on a GPU, one row each, by the model of `paperlib.runs.gpu_cost`.
 
     Columns: runs, left and operations as in `sizes`; bytes, that are moved; kernels; gpu_hours, of what is left.
     """
-    done = finished({e for runs in grids.values() for e in runs})
-    rows = {}
-    for name, runs in grids.items():
-        left = [e for e in runs if e not in done]
-        rows[name] = {
-            "runs": len(runs),
-            "left": len(left),
+    return _table(
+        grids,
+        lambda runs, left: {
             "operations": sum(map(cost.operations, runs)),
             "bytes": sum(gpu_cost.steps(e) * gpu_cost.step(e).bytes for e in runs),
             "kernels": sum(gpu_cost.steps(e) * gpu_cost.step(e).kernels for e in runs),
             "gpu_hours": sum(gpu_cost.seconds(e, gpu) for e in left) / 3600,
-        }
+        },
+    )
+
+
+def _table(grids: dict[str, Runs], sizes_of: Callable[[Runs, Runs], dict[str, float]]) -> pd.DataFrame:
+    """One row per grid: its runs, those that are left, and the sizes of both."""
+    done = finished({e for runs in grids.values() for e in runs})
+    rows = {}
+    for name, runs in grids.items():
+        left = [e for e in runs if e not in done]
+        rows[name] = {"runs": len(runs), "left": len(left)} | sizes_of(runs, left)
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -134,13 +139,13 @@ def as_text(table: pd.DataFrame) -> pd.DataFrame:
 
 def block() -> str:
     """The papers' grids at paper scale with three seeds as Markdown, the same on every machine."""
-    titles = ("grid", "runs", "samples", "operations", "GPU hours", "hours on 8 GPUs", "on 64")
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    head = ("grid", "runs", "samples", "operations", "GPU hours", "hours on 8 GPUs", "on 64")
+    rows = []
     for name, runs in (grids() | {"10,000 clients": LARGE}).items():
         samples, seconds = sum(map(cost.passes, runs)), [cost.operations(e) / GPU for e in runs]
-        hours = " | ".join(f"{until_the_last(seconds, gpus) / 3600:,.0f}" for gpus in (1, 8, 64))
-        lines.append(f"| {name} | {len(runs):,} | {samples:.1e} | {sum(seconds) * GPU:.1e} | {hours} |")
-    return "".join(f"{line}\n" for line in lines)
+        hours = [f"{until_the_last(seconds, gpus) / 3600:,.0f}" for gpus in (1, 8, 64)]
+        rows.append((name, f"{len(runs):,}", f"{samples:.1e}", f"{sum(seconds) * GPU:.1e}", *hours))
+    return markdown.table(head, rows)
 
 
 def write_page(page: Path = PAGE) -> Path:

@@ -43,13 +43,13 @@ def reproduce(
     for name, value in (("seeds", seeds), ("jobs", jobs)):
         whole(name, value, 1)
     chosen = list(dict.fromkeys(names)) or list(papers.TITLES)
-    wanted = []
+    missing = []
     for paper in chosen:
         for name in (*papers.tables(paper), *papers.figures(paper)):
             runs = papers.experiments(paper, name, scale=scale, seeds=seeds)
             if recompute or not finished(runs):  # what `table` and `figure` would run themselves, one after the other
-                wanted += runs
-    collect(wanted, recompute=True, jobs=jobs, executor=executor)
+                missing += runs
+    collect(missing, recompute=True, jobs=jobs, executor=executor)
 
     def execute(notebook: Path) -> None:
         folder = figures() / scale / notebook.parent.name / "notebooks"

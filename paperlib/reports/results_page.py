@@ -1,10 +1,9 @@
 """All finished runs on one page that needs neither a kernel nor a network.
 
 Altair describes the pictures, vl-convert brings the scripts that draw them; both are the extra ``site``. What is seen
-is chosen in the page, see ``results_page.html``.
+is chosen in the page, see ``templates/results.html``.
 """
 
-import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,18 +12,19 @@ from typing import Any
 import numpy as np
 
 from paperlib.files import write
+from paperlib.markup import Markup
 from paperlib.papers import TITLES
 from paperlib.papers.claims import Verdict, above, verdicts
 from paperlib.papers.judging import Entry, Evidence, entries, gathered
 from paperlib.papers.scales import RULES
 from paperlib.paths import figures as figures_folder
 from paperlib.quantities.agreement import mean_interval
+from paperlib.reports.pages import render
 from paperlib.reports.run_table import finished, listing
 from paperlib.reports.scorecard import COMPARED
 from paperlib.runs.shelf import at
 from paperlib.runs.store import Store
 
-TEMPLATE = Path(__file__).with_name("results_page.html")
 POINTS = 40  # of a curve
 BASELINE = "FedAvg"
 VERDICTS = {"held": "#0173b2", "reversed": "#b34700", "undecided": "#6b6b6b"}
@@ -47,19 +47,14 @@ def write_page(folder: Path | None = None, store: Path | str | None = None) -> P
         "runs": runs(at(store)),
         "numbers": [number for evidence in judged for number in numbers(evidence)],
         "pairs": [pair for evidence in judged for pair in pairs(evidence)],
-        "claims": [claimed(verdict) for evidence in judged for verdict in verdicts(evidence)],
+        "claims": [claim_record(verdict) for evidence in judged for verdict in verdicts(evidence)],
         "scales": RULES,
     }
-    text = TEMPLATE.read_text(encoding="utf-8")
-    for name, content in (
-        ("data", _embedded(data)),
-        ("charts", _embedded(charts())),
-        ("vega", vl_convert.javascript_bundle().replace("</script", "<\\/script")),  # type: ignore[call-arg]
-    ):
-        text = text.replace(f"/* {name} */", content, 1)
+    vega = vl_convert.javascript_bundle().replace("</script", "<\\/script")  # type: ignore[call-arg]
+    page = render("results", data=data, charts=charts(), vega=Markup(vega))
     folder = folder or figures_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    write(folder / "results.html", text.encode())
+    write(folder / "results.html", page.encode())
     return folder / "results.html"
 
 
@@ -80,15 +75,15 @@ def runs(store: Store) -> Records:
 
 def numbers(evidence: Evidence) -> Records:
     """Ours beside printed: a record for every printed accuracy with a run."""
-    found = []
+    records = []
     for entry in evidence.entries:
         values = [value for value in evidence.by_seed(entry).values() if np.isfinite(value)]
         if values and entry.is_accuracy and np.isfinite(entry.printed):
-            found.append(
+            records.append(
                 _place(evidence, entry)
                 | {"printed": entry.printed, "ours": round(float(np.mean(values)), 2), "seeds": len(values)}
             )
-    return found
+    return records
 
 
 def pairs(evidence: Evidence) -> Records:
@@ -97,24 +92,24 @@ def pairs(evidence: Evidence) -> Records:
     for entry in evidence.entries:
         if entry.ranked and entry.is_accuracy and not entry.is_derived:
             places.setdefault((entry.table, entry.column), []).append(entry)
-    found = []
-    for there in places.values():
-        baseline = next((entry for entry in there if entry.label == BASELINE), None)
+    records = []
+    for competitors in places.values():
+        baseline = next((entry for entry in competitors if entry.label == BASELINE), None)
         if baseline is None:
             continue
-        theirs = evidence.by_seed(baseline)
-        for entry in there:
-            mine = evidence.by_seed(entry)
-            gains = [above(mine[seed], theirs[seed]) for seed in mine.keys() & theirs.keys()]
+        base = evidence.by_seed(baseline)
+        for entry in competitors:
+            ours = evidence.by_seed(entry)
+            gains = [above(ours[seed], base[seed]) for seed in ours.keys() & base.keys()]
             if entry is not baseline and len(gains) > 1 and np.isfinite(gains).all():
                 low, high = mean_interval(gains)
                 record = {"difference": float(np.mean(gains)), "low": low, "high": high, "seeds": len(gains)}
                 record["printed"] = entry.printed - baseline.printed
-                found.append(_place(evidence, entry) | _rounded(record))
-    return found
+                records.append(_place(evidence, entry) | _rounded(record))
+    return records
 
 
-def claimed(verdict: Verdict) -> dict[str, Any]:
+def claim_record(verdict: Verdict) -> dict[str, Any]:
     """A claim, its printed difference, and what our runs say of it."""
     claim = verdict.claim
     record = {"difference": verdict.difference, "low": verdict.interval.low, "high": verdict.interval.high}
@@ -135,8 +130,8 @@ def charts() -> dict[str, Any]:
     """The pictures as Vega-Lite; the page gives them their data, which have the names of the pictures."""
     import altair as alt
 
-    def chart(name: str, said: str) -> Any:
-        return alt.Chart(alt.NamedData(name=name), description=said, width="container")
+    def chart(name: str, description: str) -> Any:
+        return alt.Chart(alt.NamedData(name=name), description=description, width="container")
 
     where = [f"{name}:N" for name in ("place", "column", "method", "scale", "seeds")]
     accuracy = alt.Scale(zero=False)
@@ -176,11 +171,11 @@ def charts() -> dict[str, Any]:
     }
 
 
-def _forest(base: Any, told: Sequence[str], color: Any = None) -> dict[str, Any]:
+def _forest(base: Any, facts: Sequence[str], color: Any = None) -> dict[str, Any]:
     """Means with their intervals, the printed difference beside them, one below the other."""
     import altair as alt
 
-    tooltip = [*told, "difference:Q", "low:Q", "high:Q", "printed:Q"]
+    tooltip = [*facts, "difference:Q", "low:Q", "high:Q", "printed:Q"]
     y = alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=380))
     base = base.encode(y=y, tooltip=tooltip, **({} if color is None else {"color": color}))
     mark = {} if color is not None else {"color": VERDICTS["held"]}
@@ -191,8 +186,8 @@ def _forest(base: Any, told: Sequence[str], color: Any = None) -> dict[str, Any]
     mean = base.mark_point(filled=True, size=60, clip=True, **mark).encode(x="difference:Q")
     printed = base.mark_point(shape="square", size=60, clip=True, color="#6b6b6b").encode(x="printed:Q")
     layers = alt.layer(zero, interval, printed, mean)
-    shown: dict[str, Any] = layers.properties(height=alt.Step(18), width="container").to_dict()
-    return shown
+    chart: dict[str, Any] = layers.properties(height=alt.Step(18), width="container").to_dict()
+    return chart
 
 
 def _place(evidence: Evidence, entry: Entry) -> dict[str, Any]:
@@ -213,8 +208,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float | np.floating):
         return round(float(value), 2)
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _embedded(data: Any) -> str:
-    """JSON that can stand in a script, whatever its texts say."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

@@ -70,44 +70,44 @@ def _flat(verdict: Verdict) -> dict[str, Any]:
     return {name: getattr(verdict, name) for name in OF_VERDICTS} | {"low": low, "high": high}
 
 
-def _rows(evidence: Evidence, there: Sequence[Column], decided: Sequence[Verdict]) -> list[dict[str, Any]]:
+def _rows(evidence: Evidence, judgeable: Sequence[Column], decided: Sequence[Verdict]) -> list[dict[str, Any]]:
     """A row for every table of a paper that runs can stand beside, and one for all of them."""
     names = list(dict.fromkeys(entry.table for entry in evidence.entries))
     rows = []
     for name in (*names, ALL):
-        inside = (name,) if name != ALL else names
+        covered = (name,) if name != ALL else names
         title = papers.TITLES[evidence.paper] if name == ALL else papers.TABLES[evidence.paper][name].title
-        those = [entry for entry in evidence.entries if entry.table in inside]
+        listed = [entry for entry in evidence.entries if entry.table in covered]
         rows.append(
             {"paper": evidence.paper, "table": name, "title": title, "scale": evidence.scale}
-            | _done(evidence, those)
-            | agreement([column for column in there if column.table in inside])
-            | counted(verdict for verdict in decided if verdict.claim.table in inside)
+            | _done(evidence, listed)
+            | agreement([column for column in judgeable if column.table in covered])
+            | counted(verdict for verdict in decided if verdict.claim.table in covered)
         )
     return rows
 
 
-def _done(evidence: Evidence, those: Sequence[Entry]) -> dict[str, Any]:
+def _done(evidence: Evidence, listed: Sequence[Entry]) -> dict[str, Any]:
     """How much is run, what it cost, and at scale paper how far it is from print."""
-    done = [evidence.done(entry) for entry in those]
-    apart = []
+    done = [evidence.done(entry) for entry in listed]
+    distances = []
     if evidence.scale == "paper":
-        for entry in those:
+        for entry in listed:
             if entry.cell.printed_std and np.isfinite(entry.printed) and (values := evidence.by_seed(entry)):
-                apart.append(abs(np.mean(list(values.values())) - entry.printed) / entry.cell.printed_std)
-    apart = [value for value in apart if np.isfinite(value)]
+                distances.append(abs(np.mean(list(values.values())) - entry.printed) / entry.cell.printed_std)
+    distances = [value for value in distances if np.isfinite(value)]
     return {
         "run": sum(map(bool, done)),
-        "cells": len(those),
+        "cells": len(listed),
         "share": evidence.share(e for experiments in done for e in experiments),
-        "difference": float(np.mean(apart)) if apart else np.nan,
+        "difference": float(np.mean(distances)) if distances else np.nan,
     }
 
 
-def agreement(there: Sequence[Column]) -> dict[str, Any]:
+def agreement(judgeable: Sequence[Column]) -> dict[str, Any]:
     """How well our order of the methods agrees with the printed one, over several columns."""
-    judged = [column for column in there if not column.objection]
-    others = [column for column in there if column.objection]
+    judged = [column for column in judgeable if not column.objection]
+    others = [column for column in judgeable if column.objection]
     low, high = correlation_interval([column.ranking for column in judged], rng(0, "scorecard")) if judged else UNKNOWN
     reasons = Counter(reason for column in others for reason in column.objection.split("; "))
     return {

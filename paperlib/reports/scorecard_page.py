@@ -9,7 +9,6 @@ import pandas as pd
 
 from paperlib import papers
 from paperlib.files import write, write_between
-from paperlib.markup import escape
 from paperlib.papers.catalogue import PAPERS
 from paperlib.papers.claims import POOLED, ROPE, VERDICTS
 from paperlib.papers.judging import LEAST, METHODS, REGIME, SEEDS
@@ -17,18 +16,19 @@ from paperlib.papers.verdicts import points
 from paperlib.paths import ROOT
 from paperlib.paths import figures as figures_folder
 from paperlib.quantities.agreement import LEVEL
-from paperlib.reports.gallery import page
+from paperlib.reports import markdown
+from paperlib.reports.pages import render
 from paperlib.reports.scorecard import ALL, COMPARED, Scorecard, scorecard
 
 README = ROOT / "README.md"
-SUMMED_UP = (
+SUMMARY_NOTE = (
     "Claims: headline claims of the papers in their own terms (`data/paper/claims.csv`), for and against their "
     f"methods, decided by runs with equal seeds at {LEVEL:.0%}. Order: mean rank correlation of the methods with print "
     "in the columns that can be judged, its bootstrap interval, and the ceiling that a perfect replicate with as many "
     f"seeds would reach. A column is judged with {METHODS} methods, {SEEDS} seeds, images of the same kind, and FedAvg "
     f"at {REGIME:.0%} of its printed accuracy. Share of print: operations of our runs by those of the printed ones."
 )
-EXPLAINED = (
+EXPLANATION = (
     f"Cells are printed numbers that runs of ours can stand beside; one counts as run when at least one of {SEEDS} "
     "seeds is done, also when it failed. Share of print: the operations of these runs by those of the printed ones. "
     f"Claims: held or reversed where the {LEVEL:.0%} interval of the paired differences over equal seeds lies above "
@@ -49,15 +49,15 @@ EXPLAINED = (
 
 def order(row: Any) -> str:
     """``+0.52 [+0.10, +0.80], ceiling +0.93 (7 methods, 3 seeds, 4 columns)``, what is only shown behind it."""
-    said = []
+    parts = []
     if row.judged:
-        said.append(
+        parts.append(
             f"{row.correlation:+.2f} [{row.low:+.2f}, {row.high:+.2f}], ceiling {_signed(row.ceiling)} "
             f"({row.methods} methods, {row.seeds} seeds, {_many(row.judged, 'column')})"
         )
     if row.unjudged:
-        said.append(f"not judged: {row.other:+.2f} ({_many(row.unjudged, 'column')}; {row.why})")
-    return "; ".join(said) or "-"
+        parts.append(f"not judged: {row.other:+.2f} ({_many(row.unjudged, 'column')}; {row.why})")
+    return "; ".join(parts) or "-"
 
 
 def tally(row: Any) -> str:
@@ -71,7 +71,7 @@ def percentage(share: float) -> str:
     return "-" if np.isnan(share) else f"{100 * share:.{'0f' if share > 0.1 else '2g'}} %"
 
 
-def shown(card: Scorecard, paper: str) -> pd.DataFrame:
+def scores(card: Scorecard, paper: str) -> pd.DataFrame:
     """The tables of one paper as text, a row each, the paper itself last."""
     rows = []
     for name, scales in groupby(_named(card.tables[card.tables.paper == paper]), lambda row: row.table):
@@ -88,13 +88,13 @@ def shown(card: Scorecard, paper: str) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index("table").fillna("-")
 
 
-def claimed(card: Scorecard, paper: str) -> pd.DataFrame:
+def claims(card: Scorecard, paper: str) -> pd.DataFrame:
     """The claims of one paper as text, one row per claim and scale that has something to say of it, or else once."""
     rows = []
-    mine = card.claims[card.claims.paper == paper]
-    for name in dict.fromkeys(mine.name):
-        there = list(mine[mine["name"] == name].itertuples())
-        for row in [row for row in there if row.verdict != "not run"] or there[:1]:
+    of_paper = card.claims[card.claims.paper == paper]
+    for name in dict.fromkeys(of_paper.name):
+        by_scale = list(of_paper[of_paper["name"] == name].itertuples())
+        for row in [row for row in by_scale if row.verdict != "not run"] or by_scale[:1]:
             decided = row.verdict != "not run"
             rows.append(
                 {
@@ -125,55 +125,45 @@ def _measured(row: Any) -> str:
 def write_page(card: Scorecard, folder: Path | None = None) -> Path:
     """Write ``scorecard.html`` into the folder (default: figures/), beside the gallery; returns its path."""
     folder = folder or figures_folder()
-    links = "".join(f'<a href="#{paper}">{title}</a>' for paper, title in papers.TITLES.items())
-    parts = [f'<nav>{links}<a href="index.html">Gallery</a></nav>\n<h1>Scorecard</h1>\n<p>{escape(EXPLAINED)}</p>']
-    for paper, title in papers.TITLES.items():
-        tables, figures = coverage(paper)
-        said = f"{tables} tables and {figures} figures can be asked for. Below are the tables with results, and claims."
-        parts.append(f'<h2 id="{paper}">{title}</h2>\n<p class="note">{said}</p>')
-        parts.append(f'<div class="wide">{_table(shown(card, paper))}</div>')
-        parts.append(f'<h3 id="{paper}-claims">Claims of {title}</h3>')
-        parts.append(f'<div class="wide">{_table(claimed(card, paper).set_index("claim"))}</div>')
+    sections = [
+        {
+            **dict(zip(("tables", "figures"), coverage(paper), strict=True)), "name": paper, "title": title,
+            "scores": with_content(scores(card, paper)), "claims": with_content(claims(card, paper).set_index("claim")),
+        }
+        for paper, title in papers.TITLES.items()
+    ]  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
-    write(folder / "scorecard.html", page("Scorecard", "\n".join(parts)).encode())
+    page = render("scorecard", title="Scorecard", explanation=EXPLANATION, papers=sections)
+    write(folder / "scorecard.html", page.encode())
     return folder / "scorecard.html"
 
 
-def _table(text: pd.DataFrame) -> str:
-    """As HTML; columns in which no row has anything to say are left out, verdicts are bold."""
-    text = text.drop(columns=[name for name in text if name != "title" and text[name].isin(["-", ""]).all()])
-    text.index = pd.Index([str(escape(name)) for name in text.index])
-    marked = text.map(lambda said: str(escape(said)))
-    for name in [name for name in marked if str(name).startswith(("run", "claims"))]:
-        marked[name] = marked[name].str.replace(" ", "&nbsp;")
-    if "verdict" in marked:
-        marked["verdict"] = [said if said == "not run" else f"<b>{said}</b>" for said in marked.verdict]
-    with pd.option_context("display.max_colwidth", None):
-        return marked.to_html(border=0, escape=False, justify="left", classes="card")
+def with_content(text: pd.DataFrame) -> pd.DataFrame:
+    """The columns in which some row says something, and the title."""
+    return text[[name for name in text if name == "title" or not text[name].isin(["-", ""]).all()]]
 
 
 def coverage(paper: str) -> tuple[str, str]:
     """How many of its tables and of its figures can be asked for: ``("8 of 8", "9 of 10")``."""
-    there = {*papers.tables(paper), *papers.figures(paper)}
-    counts = [[name in there for name in PAPERS[paper].names if name[0] == kind] for kind in "TF"]
-    tables, figures = (f"{sum(found)} of {len(found)}" for found in counts)
+    specified = {*papers.tables(paper), *papers.figures(paper)}
+    counts = [[name in specified for name in PAPERS[paper].names if name[0] == kind] for kind in "TF"]
+    tables, figures = (f"{sum(known)} of {len(known)}" for known in counts)
     return tables, figures
 
 
 def summary() -> str:
     """The README's table and what it means: a row per paper and scale with runs, from the shipped runs alone."""
     card = scorecard(shipped_only=True, scales=COMPARED)
-    lines = [
-        f"| paper | tables | figures | scale | cells run | share of print | claims {' / '.join(VERDICTS)} | order of "
-        "the methods |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    claims_by_verdict = f"claims {' / '.join(VERDICTS)}"
+    head = ["paper", "tables", "figures", "scale", "cells run", "share of print", claims_by_verdict]
+    head.append("order of the methods")
+    lines = []
     for paper, title in papers.TITLES.items():
         rows = list(_named(card.tables[(card.tables.paper == paper) & (card.tables.table == ALL)]))
         for row in [row for row in rows if row.run] or rows[:1]:
             texts = [title, *coverage(paper), row.scale, f"{row.run} of {row.cells}", percentage(row.share)]
-            lines.append(f"| {' | '.join([*texts, tally(row), order(row)])} |")
-    return "\n".join(lines) + f"\n\n{SUMMED_UP}\n"
+            lines.append([*texts, tally(row), order(row)])
+    return f"{markdown.table(head, lines)}\n{SUMMARY_NOTE}\n"
 
 
 def write_summary(readme: Path = README) -> Path:

@@ -12,8 +12,9 @@ from playwright.sync_api import BrowserContext
 from paperlib.display.tables import QUANTITIES, DescriptionTable, ResultTable
 from paperlib.markup import listed, table
 from paperlib.papers import TITLES
-from paperlib.reports import gallery, scorecard_page
+from paperlib.reports import gallery
 from paperlib.reports.method_table import card
+from paperlib.reports.pages import render
 from paperlib.teaching.widgets import card as method_card
 from paperlib.teaching.widgets import explorer, playground, results
 
@@ -57,9 +58,15 @@ def pages(text: str, folder: Path) -> Iterator[tuple[str, str]]:
     (place / "notebooks").mkdir()
     (place / "notebooks" / f"{text.replace('/', '_')}.html").touch()
     yield "gallery", gallery.build(folder).read_text(encoding="utf-8")
-    yield "page", gallery.page(text, "")
-    columns = {"title": text, "verdict": text, "run, smoke": text, "note": text}
-    yield "scorecard", gallery.page("", scorecard_page._table(pd.DataFrame([columns], index=[text])))
+    columns = {"title": text, "verdict": text, "run, smoke": text, "note": text, text: text}
+    scores = pd.DataFrame([columns], index=pd.Index([text], name=text))
+    section = dict.fromkeys(("name", "title", "tables", "figures"), text) | {"scores": scores, "claims": scores}
+    yield "scorecard", render("scorecard", title=text, explanation=text, papers=[section])
+    section = gallery.PaperInGallery(text, text, [], [text])
+    yield (
+        "empty gallery",
+        render("gallery", title=text, papers=[section], pages={}, rules={text: text}, smoke_one_shot=text),
+    )
     one = card("gc_fed")
     one = type(one)(
         **vars(one) | {"name": one.name, "title": text, "what": text, "source": text, "options": {text: text},

@@ -6,12 +6,14 @@ from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
 from paperlib.papers.fedacd.setting import METHODS, experiment
 from paperlib.papers.newer import newer_cells
-from paperlib.papers.rows import TITLES, Row, cells_of, parse, printed_rows, runs_of
+from paperlib.papers.rows import TITLES, Row, cells_of, labelled, parse, printed_rows, runs_of
 from paperlib.papers.specs import TableSpec
+
+by_beta, by_participants, by_epochs = labelled("β", "alpha"), labelled("K", "clients"), labelled("E", "local_epochs")
 
 
 def column(row: Row) -> str:
-    return f"{TITLES[row['dataset']]} β={row['alpha']:g}"
+    return f"{TITLES[row['dataset']]} {by_beta(row)}"
 
 
 def mixed(row: Row) -> str:
@@ -63,11 +65,7 @@ def by_lambda(row: Row) -> str:
 
 
 def by_clients(row: Row) -> str:
-    return f"K={row['clients']:g}, γ={parse(row['setting'])['participation']}"
-
-
-def by_epochs(row: Row) -> str:
-    return f"E={row['local_epochs']:g}"
+    return f"{by_participants(row)}, γ={parse(row['setting'])['participation']}"
 
 
 TABLES = {

@@ -32,10 +32,10 @@ def scenario(row: Row) -> str:
 def by_scenario(name: str) -> Cells:
     """Accuracy, rounds to the target and speed-up per scenario, their mean and spread, the targets, centralized."""
 
-    def wanted() -> list[dict[str, Any]]:
+    def printed_by_scenario() -> list[dict[str, Any]]:
         return sorted((r for metric in NAMES for r in printed(name, metric)), key=lambda r: r["line"])
 
-    single = cells_of(wanted, experiment, scenario, read=READ, baseline="FedAvg")
+    single = cells_of(printed_by_scenario, experiment, scenario, read=READ, baseline="FedAvg")
 
     def by_seeds(seeds: int) -> list[Cell]:
         cells = single(seeds)

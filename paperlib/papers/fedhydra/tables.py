@@ -11,7 +11,7 @@ from paperlib.experiment import Experiment
 from paperlib.oneshot.fedhydra import AUTHORS
 from paperlib.papers.cells import Cell, final_in_round
 from paperlib.papers.fedhydra.setting import LOCAL, METHODS, MODELS, experiment, place
-from paperlib.papers.rows import TITLES, Row, all_rows, cell_of, cells_of, parse, printed_rows, runs_of
+from paperlib.papers.rows import TITLES, Row, all_rows, cell_of, cells_of, labelled, parse, printed_rows, runs_of
 from paperlib.papers.specs import TableSpec
 from paperlib.runs.store import Run
 
@@ -20,20 +20,11 @@ def by_data(row: Row) -> str:
     return TITLES[row["dataset"]]
 
 
-def by_alpha(row: Row) -> str:
-    return f"α={row['alpha']:g}"
+by_alpha, by_clients, by_round = labelled("α", "alpha"), labelled("m", "clients"), labelled("T", "rounds")
 
 
 def by_both(row: Row) -> str:
     return f"{by_data(row)} {by_alpha(row)}"
-
-
-def by_clients(row: Row) -> str:
-    return f"m={row['clients']:g}"
-
-
-def by_round(row: Row) -> str:
-    return f"T={row['rounds']:g}"
 
 
 def by_lambda(row: Row) -> str:

@@ -27,12 +27,12 @@ def place(row: Row) -> str:
 
 def table(name: str, column: Callable[[Row], str] = place, *metrics: str) -> Callable[[int], list[Cell]]:
     """The cells of a printed table; if no target is printed, it is FedAvg's best accuracy."""
-    wanted = metrics or ("test_accuracy",)
+    chosen_metrics = metrics or ("test_accuracy",)
 
     def printed() -> list[dict[str, Any]]:
-        return rows(name, *wanted, where=lambda r: r["scenario"] != "average")
+        return rows(name, *chosen_metrics, where=lambda r: r["scenario"] != "average")
 
-    baseline = "FedAvg" if "rounds_to_target" in wanted else None
+    baseline = "FedAvg" if "rounds_to_target" in chosen_metrics else None
     return cells_of(printed, experiment, column, read=BEST, baseline=baseline)
 
 

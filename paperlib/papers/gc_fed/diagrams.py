@@ -94,14 +94,14 @@ def projection(results: Results) -> tuple[Figure, pd.DataFrame]:
     ax.text(-0.08, 1.5, r"$\mathbf{e}$", ha="right", va="center", color="0.4")
     steps = {name: torch.tensor(g, dtype=torch.float64) for name, g in GRADIENTS.items()}
     for number, (name, g) in enumerate(steps.items()):
-        colour, kept = plots.COLOURS[(3, 1)[number]], project(g)
+        colour, projected = plots.COLOURS[(3, 1)[number]], project(g)
         plots.arrow(ax, origin, seen(g), color=colour, linestyle="--")
-        plots.arrow(ax, origin, seen(kept), color=colour, linewidth=1.8)
-        ax.plot(*np.transpose([seen(g), seen(kept)]), ":", color="0.4", linewidth=1)
+        plots.arrow(ax, origin, seen(projected), color=colour, linewidth=1.8)
+        ax.plot(*np.transpose([seen(g), seen(projected)]), ":", color="0.4", linewidth=1)
         side = "right" if seen(g)[0] < 0 else "left"
         ax.text(*seen(g), f" $-G_{name}$ ", ha=side, va="bottom", fontsize=9, color=colour)
-        ax.text(*seen(kept), f" $-PG_{name}$ ", ha=side, va="top", fontsize=9, color=colour)
-        rows += [(name, "G", *g.tolist()), (name, "PG", *kept.tolist())]
+        ax.text(*seen(projected), f" $-PG_{name}$ ", ha=side, va="top", fontsize=9, color=colour)
+        rows += [(name, "G", *g.tolist()), (name, "PG", *projected.tolist())]
     mean = torch.stack([project(g) for g in steps.values()]).mean(0)
     plots.arrow(ax, origin, seen(mean), color=plots.COLOURS[2], linewidth=2.4)
     ax.text(*seen(mean), "$w^{t+1}-w^t$", ha="center", va="bottom", fontsize=9, color=plots.COLOURS[2])

@@ -38,8 +38,8 @@ ALPHAS = (0.05, 0.1, 1, 1000)
 
 def histories_of(results: Results, row: Row, method: str, seeds: int, **changes: Any) -> list[pd.DataFrame]:
     """Histories of the finished runs, one per seed."""
-    wanted = [e.replace(**changes) for e in experiments_of([(row, method)], seeds)]
-    return [run.history for run in results.finished(wanted)]
+    planned = [e.replace(**changes) for e in experiments_of([(row, method)], seeds)]
+    return [run.history for run in results.finished(planned)]
 
 
 def participation_experiments(seeds: int) -> list[Experiment]:
