@@ -1,6 +1,6 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
-.PHONY: help setup reproduce test test-avx2 test-gpu test-faults test-browser test-site flower lint bench site address lab
+.PHONY: help setup reproduce test test-avx2 test-gpu test-faults soak test-browser test-site flower lint bench site address lab hashes
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## */\1\t/p' Makefile | expand -t 14
 
@@ -25,6 +25,9 @@ test-gpu: setup  ## every method and engine on a GPU, or on a pretend one
 
 test-faults: setup  ## kill runs, fill a disk, damage files, take nodes from a cluster
 	.venv/bin/python -m pytest -q -m faults -n auto tests/faults
+
+soak: setup  ## 200 runs on a Ray cluster whose nodes come and go; MINUTES=30, SEED=0
+	MINUTES="$(or $(MINUTES),30)" SEED="$(or $(SEED),0)" .venv/bin/python -m pytest -q -s -m faults tests/faults/soak.py
 
 test-browser: setup  ## use every explorer in a real browser; installs Chromium where it is missing
 	.venv/bin/python -m pytest -q -m browser tests/browser/test_explorers.py tests/browser/test_results_page.py
@@ -54,12 +57,23 @@ site: setup  ## build the site of all notebooks, docs, reference and results int
 address:  ## write the repository's address from pyproject.toml into README.md and CITATION.cff
 	"$(PYTHON)" docs/repository.py
 
+# torch and torchvision are left out: their builds differ from machine to machine. uv, unlike pip, writes all hashes.
+hashes:  ## write hashes.txt, by which `make setup` checks what it downloads, from constraints.txt
+	"$(PYTHON)" -m venv .venv-uv
+	.venv-uv/bin/pip install -q "uv==0.13.9"
+	echo '# SHA-256 of every published file of the packages in constraints.txt; written by `make hashes`.' > hashes.txt
+	grep -v -E '^(#|torch)' constraints.txt | .venv-uv/bin/uv pip compile -q --no-config --python "$(PYTHON)" \
+	    --no-deps --generate-hashes --no-annotate --no-header - >> hashes.txt
+
 lab: setup  ## open the start page of the notebooks
 	.venv/bin/jupyter lab --ServerApp.root_dir="$(CURDIR)" notebooks/start.ipynb
 
-.venv/.installed: pyproject.toml constraints.txt
+# What the tests run on takes only files with known hashes; a package that hashes.txt does not name comes without.
+.venv/.installed: pyproject.toml constraints.txt hashes.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo 'paperlib needs Python 3.11 or newer, found "$(PYTHON)"; name another: make setup PYTHON=python3.12' >&2; exit 1; }
 	"$(PYTHON)" -m venv .venv
+	case "$$("$(PYTHON)" -c 'import platform as p, sys; print(sys.version_info[:2], p.system(), p.machine())')" in \
+	    "(3, 11) Linux x86_64") .venv/bin/pip install -q --require-hashes --no-deps -r hashes.txt;; esac
 	.venv/bin/pip install -q -c constraints.txt -e ".[notebooks,cluster,site,dev]"
 	touch $@

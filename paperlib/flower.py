@@ -45,8 +45,12 @@ class Federated(Strategy):
     """
 
     def __init__(self, experiment: Experiment, nodes: int, pool: Workers):
-        if is_one_shot(experiment) or experiment.measure:
-            raise ValueError(f"{experiment} cannot run on Flower: it is one-shot, or measures {experiment.measure}")
+        if is_one_shot(experiment):
+            raise ValueError(f"{experiment.method} cannot run on Flower: its server trains on the clients' models")
+        if experiment.measure:
+            raise ValueError(
+                f"measure is {experiment.measure}, but must be empty on Flower: local models stay with their nodes"
+            )
         self.experiment, self.nodes, self.pool = experiment, nodes, pool
         self.method, self.progress = prepare(experiment, dataset_of(experiment))
         self.ids: list[int] = []
@@ -63,7 +67,12 @@ class Federated(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """What every client of the cohort has to do; the model is the run's own, and not ``arrays``."""
+        """What every client of the cohort has to do; the model is the run's own, and not ``arrays``.
+
+        Nothing after a round that is not finite, at which a run ends.
+        """
+        if not self.progress.finite:
+            return []
         while len(self.ids) < self.nodes:
             self.ids = sorted(grid.get_node_ids())
             time.sleep(0.1)
@@ -80,6 +89,8 @@ class Federated(Strategy):
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord, MetricRecord]:
         """The method's aggregation, over the replies in the order of the cohort; raises RuntimeError for a lost one."""
+        if not self.progress.finite:
+            return self.arrays, MetricRecord()
         sent: dict[int, Trained] = {}
         for reply in replies:
             if reply.has_error():
@@ -104,7 +115,7 @@ class Federated(Strategy):
 
     def evaluate(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         """Accuracy in percent and loss in nats on the test set, in the rounds in which a run is evaluated."""
-        if not server_round or not evaluated_now(self.experiment, server_round):
+        if not server_round or not self.progress.finite or not evaluated_now(self.experiment, server_round):
             return None
         context, theta = self.method.context, unpacked(arrays)["theta"]
         scores = evaluate(context.net, theta, self.progress.buffers, context.data, self.pool)

@@ -63,6 +63,13 @@ def test_everything_that_declared_packages_require_has_a_pin():
     assert unpinned == set()
 
 
+def test_every_pin_has_hashes_but_those_of_torch_whose_builds_differ():
+    lines = [line.removesuffix(" \\") for line in (ROOT / "hashes.txt").read_text().splitlines()]
+    hashed = pinned([line for line in lines if not line.startswith(("#", " "))])
+    assert hashed == {name: version for name, version in CONSTRAINTS.items() if not name.startswith("torch")}
+    assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}", line) for line in lines if line.startswith(" "))
+
+
 def test_torchvision_pin_is_the_release_made_for_the_torch_pin():
     (torch,) = [line for line in map(Requirement, metadata.requires("torchvision")) if line.name == "torch"]
     assert torch.specifier == SpecifierSet(f"=={CONSTRAINTS['torch']}")

@@ -119,14 +119,14 @@ def test_a_script_with_a_guard_is_played(store, tmp_path):
     assert len(list(store.glob("*/summary.json"))) == 2
 
 
-def test_a_cluster_of_ones_own_listens_on_this_machine_alone(monkeypatch):
+def test_a_cluster_is_joined_only_where_it_is_named(monkeypatch):
     ray = pytest.importorskip("ray")
     asked = {}
-    monkeypatch.setattr(ray, "init", lambda **options: asked.update(options))
+    monkeypatch.setattr(ray, "init", lambda address, **options: asked.update(options, address=address))
     monkeypatch.setattr(ray, "remote", lambda **_: lambda play: None)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     assert list(executors.Ray().play([], 1, executors.Place("runs"))) == []
-    assert asked["_node_ip_address"] == "127.0.0.1" and asked["include_dashboard"] is False
+    assert asked == {"address": "local", "num_cpus": 1, "include_dashboard": False, "log_to_driver": False}
     asked.clear()
     assert list(executors.Ray(address="10.0.0.1:6379").play([], 1, executors.Place("runs"))) == []
     assert asked == {"address": "10.0.0.1:6379", "log_to_driver": False}

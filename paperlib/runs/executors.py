@@ -27,8 +27,6 @@ from paperlib.runs import own_methods
 from paperlib.runs.runner import run
 from paperlib.runs.shelf import at
 
-LOOPBACK = "127.0.0.1"
-
 
 @dataclass(frozen=True)
 class Place:
@@ -100,9 +98,11 @@ class Ray:
 
     def play(self, experiments: Sequence[Experiment], jobs: int, place: Place) -> Iterator[set[Experiment]]:
         ray = _ray()
-        # Anyone who reaches a cluster's ports may run code on it: our own cluster only listens on this machine.
-        here = {"num_cpus": jobs * place.cores, "include_dashboard": False, "_node_ip_address": LOOPBACK}
-        ray.init(address=self.address, log_to_driver=False, **(here if self.address is None else {}))
+        if self.address is None:  # "local": without a name, Ray joins whatever cluster it comes across
+            with _on_loopback(ray):
+                ray.init("local", num_cpus=jobs * place.cores, include_dashboard=False, log_to_driver=False)
+        else:
+            ray.init(self.address, log_to_driver=False)
         # A task is retried if its worker or node died, but not if it raised: the error would come again.
         task = ray.remote(num_cpus=place.cores, num_gpus=self.gpus, max_retries=-1, retry_exceptions=False)(play)
         pending = {task.remote(e, place): e for e in experiments}
@@ -220,6 +220,25 @@ def _log(store: Path) -> logging.Logger:
         log.setLevel(logging.INFO)
         log.propagate = False
     return log
+
+
+@contextlib.contextmanager
+def _on_loopback(ray: Any) -> Iterator[None]:
+    """A cluster that starts meanwhile can only be reached from this machine: whoever reaches its ports may run code.
+
+    Ray takes the network card's address, also where it is told that of the loopback, but where it believes that its
+    clusters have one machine, as on macOS. Its processes hear of this by the environment.
+    """
+    constants, variable = ray._private.ray_constants, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    before, said = constants.ENABLE_RAY_CLUSTER, os.environ.get(variable)
+    constants.ENABLE_RAY_CLUSTER, os.environ[variable] = False, "0"
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+        del os.environ[variable]
+        if said is not None:
+            os.environ[variable] = said
 
 
 def _ray() -> Any:

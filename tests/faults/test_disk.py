@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 import warnings
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from paperlib import files, run
+from paperlib import Experiment, files, run, run_many
 from paperlib.federated import client_states
 from paperlib.runs import listing
 from paperlib.runs import store as store_module
@@ -141,6 +143,51 @@ def test_whichever_operation_a_disk_refuses_the_same_command_ends_with_the_same_
         record_property(f"disks that fail ({errno.errorcode[number]})", 1)
         good += 1 if played == "scaffold" else 4
     assert good > 8
+
+
+def test_two_processes_share_a_store_whose_disk_fails_now_and_then(tiny, tmp_path, forkserver, record_property):
+    grid = [tiny.replace(method="scaffold", rounds=20, seed=seed) for seed in range(3)]
+    failed = forkserver.Value("i", 0)
+    processes = [
+        forkserver.Process(target=_play_until_it_is_done, args=(grid, tmp_path / "store", number, failed))
+        for number in range(2)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert failed.value > 10
+    for e in grid:
+        same(run(e, store=tmp_path / "store", on_round=pytest.fail), run(e, store=tmp_path / "whole", workers=1))
+        assert [row["round"] for row in store_module.Store(tmp_path / "store").rows(e)] == [*range(1, 21)]
+    record_property("disks that fail under two processes", failed.value)
+
+
+def _play_until_it_is_done(grid: list[Experiment], store: Path, number: int, failed: Synchronized) -> None:
+    """The same command again and again; one operation in forty fails. In a process of its own, which ends."""
+    warnings.simplefilter("ignore", UserWarning)
+    stream, store_module.ALLOWED = np.random.default_rng(number), float("inf")
+
+    def sometimes(operation):
+        def tried(*arguments, **options):
+            if stream.random() < 1 / 40:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return operation(*arguments, **options)
+
+        return tried
+
+    with pytest.MonkeyPatch.context() as patch:
+        for place, name in CHANGES:
+            patch.setattr(f"{place}.{name}", sometimes(operator(place, name)))
+        while True:
+            try:
+                run_many(grid, store=store)
+                return
+            except OSError as error:
+                assert error.errno == errno.EIO
+                with failed.get_lock():
+                    failed.value += 1
 
 
 @pytest.mark.parametrize("after", range(1, 5))

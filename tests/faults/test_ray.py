@@ -1,12 +1,15 @@
-"""A node that leaves a Ray cluster takes its runs with it; they go on on another one."""
+"""Ray: a node that leaves takes its runs with it, which go on on another one; what a cluster of ours listens on."""
 
+import contextlib
 import threading
+from pathlib import Path
 
+import psutil
 import pytest
 
 from paperlib import run_many
-from paperlib.runs.executors import Ray
-from paperlib.runs.store import Store
+from paperlib.runs.executors import Place, Ray
+from paperlib.runs.shelf import at
 
 from ..processes import wait_until
 from .conftest import same
@@ -16,28 +19,73 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.faults
 
 
-def test_runs_of_a_node_that_leaves_go_on_on_another_with_the_same_bits(tiny, tmp_path, survived, monkeypatch):
-    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "300")  # the machine may be busy
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """Ray gives up after half a minute when the machine is busy."""
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "300")
+
+
+@pytest.mark.parametrize("common", ["a folder", "an address"])
+def test_runs_of_a_node_that_leaves_go_on_on_another_with_the_same_bits(tiny, tmp_path, survived, monkeypatch, common):
+    """With a folder in common, or with an address alone: what each machine has copied is its own."""
     from ray.cluster_utils import Cluster
 
     grid = [tiny.replace(method="scaffold", rounds=400, seed=seed) for seed in range(3)]
-    shelf, results = Store(tmp_path / "ray"), []
+    monkeypatch.setenv("PAPERLIB_COPIES", str(tmp_path / "here"))
+    shelf, results = at(tmp_path / "ray" if common == "a folder" else f"file://{tmp_path / 'ray'}"), []
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
-        nodes = [cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)]
+        leaves, _ = (
+            cluster.add_node(num_cpus=1, env_vars={"PAPERLIB_COPIES": str(tmp_path / name)}) for name in ("a", "b")
+        )
         playing = threading.Thread(
             target=lambda: results.extend(
-                run_many(grid, jobs=2, store=shelf.path, executor=Ray(address=cluster.address))
+                run_many(grid, jobs=2, store=shelf.place, executor=Ray(address=cluster.address))
             )
         )
         with shelf.lock(grid[2]):  # the last run waits, so that there is work when the node leaves
             playing.start()
-            wait_until(lambda: all(shelf.rounds_done(e) > 20 for e in grid[:2]))
+            wait_until(lambda: all(map(shelf.rounds_done, grid[:2])), seconds=600)
             assert not results
-            cluster.remove_node(nodes[0], allow_graceful=False)
+            cluster.remove_node(leaves, allow_graceful=False)
         survived()
         playing.join()
     finally:
         cluster.shutdown()
     for first, second in zip(results, run_many(grid, store=tmp_path / "alone"), strict=True):
         same(first, second)
+    if common == "an address":
+        assert begun(tmp_path / "a") & begun(tmp_path / "b")  # what the one had begun, the other took over
+
+
+def begun(copies: Path) -> set[str]:
+    """Digests of the runs that a machine began, by its logs."""
+    lines = "".join(path.read_text() for path in copies.glob("*/logs/*")).splitlines()
+    return {line.split()[3] for line in lines if " begins " in line}
+
+
+def test_a_cluster_of_ones_own_listens_on_the_loopback_alone(tiny, tmp_path, monkeypatch):
+    """And is one's own, whatever cluster the environment names."""
+    monkeypatch.setenv("RAY_ADDRESS", "203.0.113.1:6379")
+    before, listening = set(sockets()), set()
+    grid = [tiny.replace(rounds=100_000, seed=seed) for seed in range(2)]
+    with contextlib.closing(Ray().play(grid, 2, Place(tmp_path))) as playing:
+        for _ in playing:
+            listening |= set(sockets()) - before
+            if any(name == "ray::play" for name, _ in listening):
+                break
+    assert {"gcs_server", "raylet", "ray::play"} < {name for name, _ in listening}
+    assert {address.removeprefix("::ffff:") for _, address in listening} == {"127.0.0.1"}
+
+
+def sockets() -> list[tuple[str, str]]:
+    """Names of this process and all below it, each with an address that it accepts TCP connections at."""
+    here, listed = psutil.Process(), []
+    for process in [here, *here.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            listed += [
+                (process.name(), socket.laddr.ip)
+                for socket in process.net_connections("tcp")
+                if socket.status == psutil.CONN_LISTEN
+            ]
+    return listed
