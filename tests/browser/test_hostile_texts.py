@@ -33,7 +33,8 @@ TOUCH = """() => { for (const part of document.querySelectorAll('body, body *'))
         if (!(kind == 'click' && part.closest('a'))) part.dispatchEvent(new Event(kind)); }"""
 ALIVE = """() => [...document.querySelectorAll('*')].filter(part =>
     ['SCRIPT', 'IFRAME', 'svg', 'math', 'OBJECT', 'EMBED'].includes(part.tagName)
-    || [...part.attributes].some(a => a.value.trim().toLowerCase().startsWith('javascript:')
+    || [...part.attributes].some(a =>
+        (!['alt', 'id', 'title'].includes(a.name) && a.value.trim().toLowerCase().startsWith('javascript:'))
         || (a.name.startsWith('on') && !part.matches('button.copy')))).map(part => part.outerHTML.slice(0, 200))"""
 
 
