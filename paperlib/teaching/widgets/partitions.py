@@ -65,7 +65,7 @@ def partition_explorer(
     draw_seed = _control(widgets.BoundedIntText, "seed", seed, min=0, max=10**9)
     draw_seed.layout.width = "10em"
     look = _control(widgets.ToggleButtons, "samples as", "heatmap", options=["heatmap", "bubbles"])
-    look.layout.width, look.style.button_width = "max-content", "6em"  # beside their name
+    look.layout.width, look.style.button_width = "max-content", "7em"  # beside their name
 
     def fit(_: object = None) -> None:
         """Show what the partition asks for."""
@@ -152,7 +152,7 @@ def picture(table: pd.DataFrame, counts: Tensor, kind: str) -> Figure:
     Where clients are too many for a column each, like ones stand together: see `columns`.
     """
     figure = Figure(figsize=(11.6, 6.2))
-    figure.subplots_adjust(left=0.05, right=0.99, bottom=0.075, top=0.955, hspace=0.32, wspace=0.12)
+    figure.subplots_adjust(left=0.06, right=0.99, bottom=0.075, top=0.955, hspace=0.32, wspace=0.12)
     axes = figure.subplot_mosaic([["samples", "samples"], ["sizes", "entropy"]])
     clients = len(counts)
     crowded = clients > COLUMNS[kind]
