@@ -86,7 +86,32 @@ def test_the_widget_shows_a_finished_run_at_once_and_who_else_works_on_one(tiny,
         assert "another process works on it" in widget.view.words and widget.buttons["Start"].disabled
     words = widget.view.words
     widget.text.value += " round=3"
-    assert widget.view.words == words and "no field" in widget._said.value  # the mistake is told, the view stays
+    assert widget.view.words == words and "no field" in widget.screen.error  # the view stays
+
+
+class Starting:
+    """A process that has not begun with its run."""
+
+    alive, error = True, ""
+
+    def __init__(self, experiment, store):
+        pass
+
+
+def test_a_run_whose_process_starts_says_so_and_one_that_is_done_is_finished_though_its_process_lives(
+    tiny, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(live, "BackgroundRun", Starting)
+    widget = live.live_run(tiny, tmp_path)
+    assert "not started, 5 rounds to go" in widget.view.words
+    widget.go()
+    assert "running, its process starts, which takes some seconds" in widget.view.words
+    with Store(tmp_path).lock(tiny):
+        widget.refresh()
+        assert "running, round 1 is under way" in widget.view.words
+    run(tiny, store=tmp_path)
+    widget.refresh()
+    assert widget.child.alive and "finished after 5 of 5 rounds" in widget.view.words
 
 
 def test_a_run_that_ends_while_it_is_looked_at_is_looked_at_once_more(tiny, tmp_path, monkeypatch):

@@ -1,8 +1,6 @@
 """The partition explorer: what it says and draws is the partition that its line of code makes."""
 
-import html
 import math
-import re
 
 import numpy as np
 import pytest
@@ -12,19 +10,19 @@ from paperlib import Experiment
 from paperlib.data.datasets import DATASETS, load, training_labels
 from paperlib.data.partitions import NoDrawError, partition
 from paperlib.display import plots
+from paperlib.markup import Markup
 from paperlib.runs.prepare import dataset_of, parts_of
 from paperlib.teaching import widgets
 from paperlib.teaching.widgets import partitions
 
 
 def controls(explorer):
-    return {control.description: control for row in explorer.children[1:-3] for control in row.children}
+    return {control.description: control for row in explorer.children[:-1] for control in row.children}
 
 
 def copied(explorer) -> Experiment:
     """The experiment of the line that the button copies."""
-    code = re.search("<code>(.*?)</code>", explorer.view.more)[1].replace("&#x27;", "'")
-    return eval(code, {"Experiment": Experiment})
+    return eval(explorer.view.code, {"Experiment": Experiment})
 
 
 @pytest.mark.parametrize(
@@ -39,8 +37,8 @@ def copied(explorer) -> Experiment:
 )
 def test_the_copied_line_makes_exactly_the_partition_that_is_shown(name, settings, monkeypatch):
     seen = []
-    held = partitions.held
-    monkeypatch.setattr(partitions, "held", lambda divided: seen.append(divided) or held(divided))
+    contents = partitions.contents
+    monkeypatch.setattr(partitions, "contents", lambda parts: seen.append(parts) or contents(parts))
     e = copied(widgets.partition_explorer("digits", name, **settings))
     made = parts_of(e, dataset_of(e))
     assert len(made) == settings["clients"] and all(map(torch.equal, made, seen[0]))
@@ -61,12 +59,12 @@ def test_the_words_state_sizes_and_entropies_of_the_partition():
 
 def test_a_move_changes_words_picture_and_line():
     explorer = widgets.partition_explorer("digits", clients=10, alpha=0.5)
-    words, image, there = explorer.view.words, explorer._picture.value, controls(explorer)
+    words, image, there = explorer.view.words, explorer.screen.picture, controls(explorer)
     there["alpha"].value = 50.0
-    assert explorer.view.words != words and explorer._picture.value != image and copied(explorer).alpha == 50.0
-    image = explorer._picture.value
+    assert explorer.view.words != words and explorer.screen.picture != image and copied(explorer).alpha == 50.0
+    image = explorer.screen.picture
     there["samples as"].value = "bubbles"
-    assert explorer._picture.value != image
+    assert explorer.screen.picture != image
     there["seed"].value = 3
     assert copied(explorer).partition_seed == 3
 
@@ -88,15 +86,16 @@ def test_impossible_values_show_the_sentence_of_the_partition_and_keep_the_view(
     explorer = widgets.partition_explorer("digits", clients=20, alpha=1.0)
     there, words = controls(explorer), explorer.view.words
     there["partition"].value = "two_classes"
-    assert "needs 5 clients, not 20" in explorer._said.value and explorer.view.words == words
+    assert "needs 5 clients, not 20" in explorer.screen.error and explorer.screen.words == explorer.view.words == words
     there["clients"].value = 5
-    assert "5 clients, " in explorer._said.value and "mistake" not in explorer._said.value
+    assert "5 clients, " in explorer.screen.words and explorer.screen.error == ""
     there["partition"].value = "natural"
-    assert "needs a data set with writers" in explorer._said.value
+    assert "needs a data set with writers" in explorer.screen.error
     there["partition"].value = "dirichlet"
     there["clients"].value = 200
     there["alpha"].value = 0.01
-    assert "none of 500 Dirichlet(0.01) draws" in explorer._said.value and "up to 20,000 times" in explorer._said.value
+    error = explorer.screen.error
+    assert "none of 500 Dirichlet(0.01) draws" in error and "up to 20,000 times" in error
     with pytest.raises(ValueError, match="data set 'nowhere' is not at hand; choose one of digits"):
         widgets.partition_explorer("nowhere")
 
@@ -142,5 +141,26 @@ def test_sets_that_are_not_at_hand_are_listed_with_how_to_get_them(monkeypatch, 
     monkeypatch.setenv("PAPERLIB_DATA", str(tmp_path))
     more = widgets.partition_explorer("digits").view.more
     for name, known in DATASETS.items():
-        assert (f"<li><code>{name}</code>: {html.escape(known.obtain)}" in more) == (name != "digits")
-    assert str(tmp_path) in more
+        assert (Markup("<li><code>{}</code>: {}</li>").format(name, known.obtain) in more) == (name != "digits")
+    assert "the folder that PAPERLIB_DATA names" in more
+
+
+def test_like_clients_share_a_column_where_there_are_too_many_to_tell_them_apart():
+    counts = torch.tensor([[1, 3], [5, 1], [0, 4], [9, 1], [7, 7]])  # the tie goes to the first class
+    assert partitions.columns(counts, 5).tolist() == [[9, 1], [5, 1], [7, 7], [0, 4], [1, 3]]
+    assert partitions.columns(counts, 2).tolist() == [[7, 3], [0.5, 3.5]]
+
+    explorer = widgets.partition_explorer("digits", "iid", clients=1000)
+    samples, sizes, entropies = explorer.view.figure.axes[:3]
+    labels = load("digits").train_labels
+    known = partition(labels, "iid", clients=1000).counts()
+    (mesh,) = samples.collections
+    shown = mesh.get_array().reshape(10, 200)
+    np.testing.assert_allclose(shown.sum() * 5, len(labels))
+    assert (shown.argmax(0)[:-1] <= shown.argmax(0)[1:]).mean() > 0.9  # class after class
+    assert samples.xaxis.get_major_formatter()(100, None) == "500"
+    (outline,) = entropies.patches
+    heights = outline.get_data().values
+    assert len(heights) == 1000 and (np.diff(heights) <= 0).all()
+    p = known / known.sum(1, keepdim=True)
+    assert heights.max() == pytest.approx(float(torch.special.entr(p.double()).sum(1).max()))

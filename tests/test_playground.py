@@ -7,7 +7,7 @@ import torch
 from paperlib.federated.simulator import play_round
 from paperlib.methods import REGISTRY
 from paperlib.teaching import widgets
-from paperlib.teaching.plane import KINDS, OFFSET, Problem, begin, play, problem, refused, runs, telling_options
+from paperlib.teaching.plane import KINDS, OFFSET, Problem, begin, effective_options, play, problem, refusals, runnable
 
 # Two clients whose numbers are exact in float32: curvatures, and where the optima are.
 A = np.array([[[1, 0.25], [0.25, 0.5]], [[0.5, -0.125], [-0.125, 0.25]]])
@@ -44,7 +44,7 @@ def test_the_cross_entropy_of_a_quadratic_client_is_its_quadratic_and_so_is_its_
 
 
 def test_the_cross_entropy_of_a_logistic_client_is_the_logistic_loss_with_its_optimum():
-    p = problem("logistic", clients=4, apart=2.0)
+    p = problem("logistic", clients=4, distance=2.0)
     theta = np.array([0.3, -1.2])
     x, sign = p.x.double().numpy().reshape(4, -1, 2), 2 * p.y.numpy() - 1
     expected = np.log1p(np.exp(-sign * (x @ theta))).mean(1)
@@ -61,13 +61,13 @@ def test_optima_of_quadratics_are_those_of_the_closed_form(two):
     np.testing.assert_allclose(two.optimum, np.linalg.solve(A.sum(0), np.einsum("kij,kj->i", A, C)), atol=1e-12)
 
 
-def test_apart_and_conditioning_mean_what_they_say():
-    p = problem("quadratic", clients=5, apart=2.0, conditioning=8.0, seed=3)
+def test_distance_and_conditioning_mean_what_they_say():
+    p = problem("quadratic", clients=5, distance=2.0, conditioning=8.0, seed=3)
     np.testing.assert_allclose(np.linalg.norm(p.optima, axis=1), 2, atol=1e-5)
     bend = [torch.autograd.functional.hessian(lambda t, k=k: p.losses(t)[k], torch.zeros(2).double()) for k in range(5)]
     values = np.linalg.eigvalsh(torch.stack(bend).numpy())
     np.testing.assert_allclose(values[:, 1] / values[:, 0], 8, rtol=1e-3)
-    np.testing.assert_allclose(problem("quadratic", apart=0.0).optima, 0, atol=1e-5)
+    np.testing.assert_allclose(problem("quadratic", distance=0.0).optima, 0, atol=1e-5)
     with pytest.raises(ValueError, match="clients is 6"):
         problem(clients=6)
     with pytest.raises(ValueError, match="conditioning is 0.5"):
@@ -111,7 +111,7 @@ def test_the_recorded_ways_are_the_local_steps_and_lead_to_the_server(two):
 @pytest.mark.parametrize("name", ["fedgps", "scaffold", "delta_sgd", "fedmr"])
 def test_being_recorded_changes_no_bit(name, pool):
     p = problem(clients=4)
-    options = runs("quadratic")[name]
+    options = runnable("quadratic")[name]
     trace = begin(p, name, options, rounds=4, sampled=2)
     plain = begin(p, name, options, rounds=4, sampled=2)
     trace.go_on()
@@ -180,7 +180,7 @@ def test_the_arrow_of_fedgps_points_where_the_others_went(preset, sign):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_method_that_is_offered_runs_and_moves_and_the_others_say_why_not(kind):
-    there, why_not = runs(kind), refused(kind)
+    there, why_not = runnable(kind), refusals(kind)
     assert set(there) | set(why_not) == set(REGISTRY)
     for name, options in there.items():
         trace = play(problem(kind, clients=4), name, options, rounds=2, local_steps=2, sampled=2)
@@ -193,10 +193,10 @@ def test_every_method_that_is_offered_runs_and_moves_and_the_others_say_why_not(
 
 
 def test_only_options_that_make_a_difference_are_told():
-    assert telling_options("quadratic", "fedprox") == {"mu": 0.1}
-    assert telling_options("quadratic", "fedgps") == {"lambda_g": 0.5, "eta_g": 1.0, "preset": "authors"}
-    assert telling_options("quadratic", "gc_fed") == {}  # whose means are of convolutions and vectors
-    assert telling_options("quadratic", "fedavg") == {}
+    assert effective_options("quadratic", "fedprox") == {"mu": 0.1}
+    assert effective_options("quadratic", "fedgps") == {"lambda_g": 0.5, "eta_g": 1.0, "preset": "authors"}
+    assert effective_options("quadratic", "gc_fed") == {}  # whose means are of convolutions and vectors
+    assert effective_options("quadratic", "fedavg") == {}
 
 
 def test_a_method_of_the_users_own_is_found(monkeypatch):
@@ -210,7 +210,7 @@ def test_a_method_of_the_users_own_is_found(monkeypatch):
             return theta + self.share * (new - theta), server
 
     monkeypatch.setitem(REGISTRY, "lazy", Lazy)
-    assert runs("quadratic")["lazy"] == {} and telling_options("quadratic", "lazy") == {"share": 0.5}
+    assert runnable("quadratic")["lazy"] == {} and effective_options("quadratic", "lazy") == {"share": 0.5}
 
 
 # -- the explorer
@@ -219,7 +219,7 @@ def test_a_method_of_the_users_own_is_found(monkeypatch):
 def controls(explorer):
     """Description -> control, of rows and of boxes in rows."""
     found = {}
-    for row in explorer.children[1:-3]:
+    for row in explorer.children[:-1]:
         for child in row.children:
             for control in getattr(child, "children", [child]):
                 found[control.description] = control
@@ -242,12 +242,12 @@ def test_without_a_front_end_there_are_words_and_a_picture_of_the_whole_run(expl
 
 def test_the_round_that_is_shown_is_that_of_the_slider(explorer):
     trace = play(problem(), "scaffold", rounds=6, local_steps=3)
-    before = explorer._picture.value
-    for shown in (4, 5):
-        controls(explorer)["round shown"].value = shown
-        assert f"in round {shown} of 6." in explorer.view.words
-        assert f"The server is then {trace.distances[shown]:.3f}" in explorer.view.words
-    assert explorer._picture.value != before
+    before = explorer.screen.picture
+    for round in (4, 5):
+        controls(explorer)["round shown"].value = round
+        assert f"in round {round} of 6." in explorer.view.words
+        assert f"The server is then {trace.distances[round]:.3f}" in explorer.view.words
+    assert explorer.screen.picture != before
 
 
 def test_another_method_brings_its_own_options_and_they_count(explorer):
@@ -263,14 +263,14 @@ def test_another_method_brings_its_own_options_and_they_count(explorer):
     assert "Here it takes the very steps of FedAvg." in explorer.view.words
 
 
-def test_kinds_offer_their_own_methods_and_a_mistake_is_a_sentence():
+def test_kinds_offer_their_own_methods_and_an_error_is_a_sentence():
     explorer = widgets.method_playground("fedlc", "logistic", rounds=2, local_steps=1)
     there = controls(explorer)
     there["losses"].value = "quadratic"
     assert "fedlc" not in there["method"].options and there["method"].value == "fedavg"
     there["method"].value = "feddyn"
     controls(explorer)["alpha"].value = -1.0
-    assert "alpha of FedDyn is -1.0, but must be above 0" in explorer._said.value
+    assert "alpha of FedDyn is -1.0, but must be above 0" in explorer.screen.error
     with pytest.raises(ValueError, match="takes no step"):
         widgets.method_playground("fedlc")
     with pytest.raises(ValueError, match="unknown method 'fedfoo'"):

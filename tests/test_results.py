@@ -67,6 +67,24 @@ def test_filters_leave_the_runs_they_name(tmp_path):
     assert browser.fitting().empty and browser.list.options == ()
 
 
+def test_of_many_runs_the_first_are_listed_and_the_others_are_counted(tmp_path):
+    browser = results.result_browser(tmp_path)
+    assert len(browser.runs) > 2 * results.ROWS
+    assert [digest for _, digest in browser.list.options] == list(browser.runs.index[: results.ROWS])
+    assert f"{len(browser.runs):,} of {len(browser.runs):,} runs fit, of which the first 300" in browser.count.value
+
+
+def test_a_move_draws_once_also_where_the_drawing_sets_a_control(tmp_path):
+    explorer = card.method_card("gc_fed")
+    assert explorer.screen.number == 1 and explorer.paper.value == "gc_fed"
+    explorer.method.value = "fedhydra (one-shot)"
+    assert explorer.screen.number == 2 and explorer.paper.value == "fedhydra"
+    browser = results.result_browser(tmp_path)
+    assert browser.screen.number == 1 and len(browser.list.value) == results.FIRST
+    browser.scale.value = "smoke"
+    assert browser.screen.number == 2
+
+
 @pytest.mark.parametrize(("method", "row"), [("gc_fed", "GC-Fed"), ("fedavg", "FedAvg")])
 def test_the_ranks_of_a_card_are_those_of_the_table(method, row):
     table = papers.table("gc_fed", "T5", scale="smoke", seeds=3, compute=False)
@@ -77,7 +95,7 @@ def test_the_ranks_of_a_card_are_those_of_the_table(method, row):
         ours, printed = table[(label, "ours")].dropna(), table[(label, "printed")].dropna()
         assert found.printed[label] == f"{printed[row]:.2f}"
         of = {"ascending": False, "method": "min"}
-        assert (found.printed_rank[label], found.printed_of[label]) == (printed.rank(**of)[row], len(printed))
+        assert (found.printed_rank[label], found.printed_among[label]) == (printed.rank(**of)[row], len(printed))
         if row in ours:
             assert found.ours[label] == f"{ours[row]:.2f}" and found["rank"][label] == ours.rank(**of)[row]
             assert found.beside[label] == printed[ours.index].rank(**of)[row]

@@ -49,8 +49,11 @@ def paperlib(package, tmp_path):
 
 
 def test_every_module_and_every_file_that_is_read_is_in_the_wheel(package):
-    modules = {path.relative_to(ROOT) for path in (ROOT / "paperlib").rglob("*.py")}
-    assert modules == {p.relative_to(package) for p in package.rglob("*.py") if p.parts[-2] != "tests"}
+    kinds = (".py", ".js", ".css")
+    files = {path.relative_to(ROOT) for path in (ROOT / "paperlib").rglob("*.*") if path.suffix in kinds}
+    assert files == {
+        p.relative_to(package) for p in package.rglob("*.*") if p.suffix in kinds and p.parts[-2] != "tests"
+    }
     data = {p.relative_to(ROOT) for name in SOURCES if "data/" in name for p in (ROOT / name).iterdir()}
     assert data == {p.relative_to(package / "paperlib/shipped") for p in (package / "paperlib/shipped").rglob("*.*")}
 

@@ -26,7 +26,7 @@ COLOURS = [
     )
 ]  # fmt: skip
 LINES = ("-", "--", "-.", ":")
-ORDER = ("FedAvg", "LocalGC", "GlobalGC", "GC-Fed", "FedProx", "FedNTD", "FedLC", "FedSOL", "FedDecorr", "FedVARP")
+ORDER = ("FedAvg", "LocalGC", "GlobalGC", "FedProx", "GC-Fed", "FedNTD", "FedLC", "FedSOL", "FedDecorr", "FedVARP")
 
 
 @contextmanager
@@ -93,8 +93,8 @@ def raw_and_smoothed(ax: Axes, history: pd.DataFrame, method: str, at: int, wind
     ax.plot(rounds, raw, color=colour, alpha=0.3, linewidth=0.8)
     ax.plot(rounds, smoothed, color=colour, linewidth=1.5)
     ax.axhline(smoothed.max(), color=colour, linestyle="--", linewidth=0.9)
-    there = smoothed[np.searchsorted(rounds, min(at, rounds[-1]))]
-    ax.plot([0, at, at], [there, there, 0], ":", color="0.3", linewidth=0.9)
+    value = smoothed[np.searchsorted(rounds, min(at, rounds[-1]))]
+    ax.plot([0, at, at], [value, value, 0], ":", color="0.3", linewidth=0.9)
     ax.set_xlabel("round")
     ax.set_ylabel("test accuracy (%)")
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-FEWER = "fewer_runs"
+FEWER_RUNS = "fewer_runs"
 
 
 def place(path: Path, runs: Collection[str]) -> tuple[Path, str]:
@@ -15,18 +15,18 @@ def place(path: Path, runs: Collection[str]) -> tuple[Path, str]:
 
     path: without suffix. It is given up where what lies there was made from more runs, for a folder beside it.
     """
-    before, said = made_from(path), ""
+    before, note = runs_behind(path), ""
     if len(before) > len(runs):
-        path = path.parent / FEWER / path.name
-        said = f"Saved in the folder {FEWER}: {path.name} was made from {len(before)} runs, this from {len(runs)}."
+        path = path.parent / FEWER_RUNS / path.name
+        note = f"Saved in the folder {FEWER_RUNS}: {path.name} was made from {len(before)} runs, this from {len(runs)}."
     path.parent.mkdir(parents=True, exist_ok=True)
     if runs:
         record = path.with_suffix(".json")
         record.write_text(json.dumps({"runs": sorted(runs)}, indent=1) + "\n", encoding="utf-8")
-    return path, said
+    return path, note
 
 
-def made_from(path: Path) -> list[str]:
+def runs_behind(path: Path) -> list[str]:
     """The digests of the runs behind what is saved there; none where nothing is, or what needs no runs."""
     try:
         return list(json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["runs"])

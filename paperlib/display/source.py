@@ -1,6 +1,5 @@
 """The source of hooks, for a notebook that shows an equation and the lines that compute it."""
 
-import html
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from typing import Any
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
+
+from paperlib.markup import Markup
 
 ROOT = Path(__file__).parents[2]  # of the package: files are named from there
 
@@ -24,12 +25,14 @@ class Source:
 
     pieces: tuple[tuple[str, str, str], ...]
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> Markup:
         colours = HtmlFormatter(noclasses=True, nobackground=True, prestyles="font-family: monospace")
-        return "\n".join(
-            f'<p style="margin:.6em 0 .2em"><code>{html.escape(name)}</code> '
-            f'<span style="color:#595959">{html.escape(file)}</span></p>\n'
-            f'<div style="overflow-x:auto">{highlight(code, PythonLexer(stripnl=False), colours)}</div>'
+        piece = Markup(
+            '<p style="margin:.6em 0 .2em"><code>{}</code> <span style="color:#595959">{}</span></p>\n'
+            '<div style="overflow-x:auto">{}</div>'
+        )
+        return Markup("\n").join(
+            piece.format(name, file, Markup(highlight(code, PythonLexer(stripnl=False), colours)))  # Pygments escapes
             for name, file, code in self.pieces
         )
 

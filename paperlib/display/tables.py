@@ -1,6 +1,5 @@
 """Tables of a paper as HTML, CSV, LaTeX and text: our value beside the printed one, and plain descriptions."""
 
-import html
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +9,17 @@ import numpy as np
 import pandas as pd
 
 from paperlib.display import saving
-from paperlib.markup import latex
+from paperlib.markup import Markup, latex
 
-# The first column, which stays where a wide table is scrolled.
-STAYS = (
+# The first column stays where a wide table is scrolled.
+FIRST_COLUMN = (
     "text-align:left;padding:2px 8px;position:sticky;left:0;z-index:1;"
     "background:var(--jp-layout-color0, var(--pst-color-background, #fff))"
 )
-RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+NUMBER = "padding:2px 8px;text-align:right;white-space:nowrap"
+EDGE = "border-left:1px solid #bbb"
+GREY = "color:#777"
+SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 QUANTITIES = ("ours", "std", "printed", "printed_std", "difference", "status", "printed_status")
 
 
@@ -58,10 +60,21 @@ class ResultTable(pd.DataFrame):
     ) -> pd.DataFrame:
         """The table as strings, columns ours and printed; what encloses the best and the second value of a column.
 
-        escape: makes of a cell what stands for it in the language of the marks. A raised number is that of a cell's
-        seeds, where others have more.
+        escape: makes of a cell what stands for it in the language of the marks.
         """
-        shown = {}
+        marks = (("", ""), best, second)
+        columns = {
+            key: [marks[rank][0] + escape(text) + marks[rank][1] for text, rank in cells]
+            for key, cells in self._cells().items()
+        }
+        return pd.DataFrame(columns, index=self.index)
+
+    def _cells(self) -> dict[tuple[str, str], list[tuple[str, int]]]:
+        """(column, "ours" or "printed") -> text of each row, with 1 for the best of the column, 2 for the second, or 0.
+
+        A raised number is that of a cell's seeds, where others have more.
+        """
+        cells = {}
         seeds = {label: [_seeds(status) for status in self[(label, "status")]] for label in self.labels}
         most = max((n for column in seeds.values() for n in column), default=0)
         for label in self.labels:
@@ -70,28 +83,46 @@ class ResultTable(pd.DataFrame):
                 values = self[(label, name)].to_numpy(float)
                 valid = np.isfinite(values) & (self[(label, status)] != "failed").to_numpy()
                 valid &= ~self.index.isin(self.newer)
-                ranked = sorted(set(values[valid]), reverse=label not in self.lower_is_better)
-                marks = dict(zip(ranked, (best, second) if self.marked else (), strict=False))
-                shown[(label, name)] = [
-                    _marked(
+                order = sorted(set(values[valid]), reverse=label not in self.lower_is_better)
+                ranks = dict(zip(order, (1, 2) if self.marked else (), strict=False))
+                cells[(label, name)] = [
+                    (
                         _cell(value, std, note, 0 if (row, label) in self.counts else 2)
-                        + (str(n).translate(RAISED) if name == "ours" and 0 < n < most else ""),
-                        marks.get(value) if good else None,
-                        escape,
+                        + (str(n).translate(SUPERSCRIPT) if name == "ours" and 0 < n < most else ""),
+                        ranks.get(value, 0) if good else 0,
                     )
                     for row, value, std, note, good, n in zip(
                         self.index, values, self[(label, spread)].to_numpy(float), self[(label, status)], valid,
                         seeds[label], strict=True,
                     )
                 ]  # fmt: skip
-        return pd.DataFrame(shown, index=self.index)
+        return cells
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> Markup:
         return self._page(without(self.caption, self.elsewhere))
 
-    def _page(self, caption: str) -> str:
-        marked = self.text(("<b>", "</b>"), ("<u>", "</u>"), html.escape)
-        return _html(self.title, marked, caption, self.newer)
+    def _page(self, caption: str) -> Markup:
+        th, td = Markup('<th style="{}">{}</th>'), Markup('<td style="{}">{}</td>')
+        marks = (Markup("{}"), Markup("<b>{}</b>"), Markup("<u>{}</u>"))
+        label = Markup(f'<th colspan="2" style="text-align:center;{EDGE}">{{}}</th>')
+        newer = Markup(
+            f'<tr><th colspan="{1 + 2 * len(self.labels)}" style="text-align:left;{GREY}">newer methods</th></tr>\n'
+        )
+        head = th.format(FIRST_COLUMN, self.index.name or "") + Markup("").join(map(label.format, self.labels))
+        ours_printed = th.format(f"{NUMBER};{EDGE}", "ours") + th.format(f"{NUMBER};{GREY}", "printed")
+        cells, body = self._cells(), Markup("")
+        for number, row in enumerate(self.index):
+            if self.newer and row == self.newer[0]:
+                body += newer
+            texts = (marks[rank].format(text) for text, rank in (column[number] for column in cells.values()))
+            styles = (f"{NUMBER};{EDGE}", f"{NUMBER};{GREY}") * len(self.labels)
+            numbers = Markup("").join(map(td.format, styles, texts))
+            body += Markup("<tr>{}{}</tr>\n").format(th.format(FIRST_COLUMN, row), numbers)
+        return Markup(
+            "<p><b>{}</b></p>\n"
+            '<div style="overflow-x:auto" tabindex="0"><table style="border-collapse:collapse">\n'
+            "<tr>{}</tr>\n<tr>{}{}</tr>\n{}</table></div>\n{}\n"
+        ).format(self.title, head, th.format(FIRST_COLUMN, ""), ours_printed * len(self.labels), body, _note(caption))
 
     def __repr__(self) -> str:
         return f"{self.title}\n{self.text().to_string()}\n{without(self.caption, self.elsewhere)}"
@@ -101,8 +132,8 @@ class ResultTable(pd.DataFrame):
 
         What more runs stand behind is not replaced, see `paperlib.display.saving`.
         """
-        self.path, said = saving.place(self.path, self.runs)
-        self.caption = "\n".join(filter(None, (self.caption, said)))
+        self.path, note = saving.place(self.path, self.runs)
+        self.caption = "\n".join(filter(None, (self.caption, note)))
         self.long().to_csv(self.path.with_suffix(".csv"), index=False)
         text = _named_in_latex(self.text(("\\textbf{", "}"), ("\\underline{", "}"), latex))
         caption = latex(f"{self.title}. {self.caption}")
@@ -130,10 +161,10 @@ class DescriptionTable:
     data: pd.DataFrame
     path: Path
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> Markup:
         with pd.option_context("display.max_colwidth", None):
-            body = self.data.to_html(border=0, na_rep="", justify="left")
-        return f"<p><b>{html.escape(self.title)}</b></p>\n{body}\n{_note(self.caption)}\n"
+            body = Markup(self.data.to_html(border=0, na_rep="", justify="left"))  # pandas escapes
+        return Markup("<p><b>{}</b></p>\n{}\n{}\n").format(self.title, body, _note(self.caption))
 
     def __repr__(self) -> str:
         return f"{self.title}\n{self.data.to_string(na_rep='')}\n{self.caption}"
@@ -147,11 +178,6 @@ class DescriptionTable:
         self.path.with_suffix(".tex").write_text(text.to_latex(escape=False, caption=caption), encoding="utf-8")
         self.path.with_suffix(".html").write_text(self._repr_html_(), encoding="utf-8")
         return self
-
-
-def _marked(text: str, mark: tuple[str, str] | None, escape: Callable[[str], str]) -> str:
-    first, last = mark or ("", "")
-    return first + escape(text) + last
 
 
 def _seeds(status: str) -> int:
@@ -186,7 +212,7 @@ class Note:
 
     text: str
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> Markup:
         return _note(self.text)
 
     def __repr__(self) -> str:
@@ -198,32 +224,5 @@ def without(caption: str, elsewhere: Collection[str]) -> str:
     return "\n".join(line for line in caption.splitlines() if line not in elsewhere)
 
 
-def _note(text: str) -> str:
-    lines = "<br>".join(html.escape(line) for line in text.splitlines())
-    return f'<p style="color:#555;max-width:60em">{lines}</p>'
-
-
-def _html(title: str, cells: pd.DataFrame, caption: str, newer: tuple[str, ...] = ()) -> str:
-    labels = list(dict.fromkeys(cells.columns.get_level_values(0)))
-    style = "padding:2px 8px;text-align:right;white-space:nowrap"
-    edge = ";border-left:1px solid #bbb"
-    top = "".join(f'<th colspan="2" style="text-align:center{edge}">{html.escape(label)}</th>' for label in labels)
-    sub = f'<th style="{style}{edge}">ours</th><th style="{style};color:#777">printed</th>' * len(labels)
-    body = ""
-    for key, row in cells.iterrows():
-        if newer and key == newer[0]:
-            body += (
-                f'<tr><th colspan="{1 + 2 * len(labels)}" style="text-align:left;color:#777">newer methods</th></tr>\n'
-            )
-        body += f'<tr><th style="{STAYS}">{html.escape(str(key))}</th>'
-        for label in labels:
-            ours, printed = row[(label, "ours")], row[(label, "printed")]
-            body += f'<td style="{style}{edge}">{ours}</td><td style="{style};color:#777">{printed}</td>'
-        body += "</tr>\n"
-    name = html.escape(str(cells.index.name or ""))
-    return (
-        f"<p><b>{html.escape(title)}</b></p>\n"
-        '<div style="overflow-x:auto" tabindex="0"><table style="border-collapse:collapse">\n'
-        f'<tr><th style="{STAYS}">{name}</th>{top}</tr>\n<tr><th style="{STAYS}"></th>{sub}</tr>\n'
-        f"{body}</table></div>\n{_note(caption)}\n"
-    )
+def _note(text: str) -> Markup:
+    return Markup('<p style="color:#555;max-width:60em">{}</p>').format(Markup("<br>").join(text.splitlines()))

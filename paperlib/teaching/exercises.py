@@ -41,7 +41,7 @@ SETTING = Experiment(
 
 
 @dataclass(frozen=True)
-class Watched:
+class RoundView:
     """One round of a run, from inside.
 
     clients: who took part, ascending. start, after: [P], the global model before and after. models: [S, P], the
@@ -72,7 +72,7 @@ class Watched:
         return 100 * (1 - scores.errors)
 
 
-def watch(experiment: Experiment, round: int) -> Watched:
+def watch(experiment: Experiment, round: int) -> RoundView:
     """Play a run until the end of a round (from 1), on networks without BatchNorm; nothing is stored."""
     method, progress = prepare(experiment, dataset_of(experiment))
     with worker_pool(1) as pool:
@@ -81,7 +81,7 @@ def watch(experiment: Experiment, round: int) -> Watched:
             play_round(method, progress, pool, models)
             if progress.round == round:
                 thetas = torch.stack([local.theta for local in models])
-                return Watched(method, [local.client for local in models], start, thetas, progress.theta)
+                return RoundView(method, [local.client for local in models], start, thetas, progress.theta)
 
 
 def cosines(vectors: Tensor) -> Tensor:
@@ -185,12 +185,12 @@ def weighted_average(average: object) -> str:
     thetas, sizes = draws(3, 5), torch.tensor([10, 30, 60])
     uploads = [(float(n), k, {"delta": theta}) for k, (n, theta) in enumerate(zip(sizes, thetas, strict=True))]
     expected, _ = aggregate_uploads(FedAvg(), {}, torch.zeros(5), uploads)
-    given = call(average, thetas, sizes)
-    if same(given, thetas.mean(0)):
+    result = call(average, thetas, sizes)
+    if same(result, thetas.mean(0)):
         raise Hint("this is the plain mean, in which a client with 10 samples counts as much as one with 60.")
-    if same(given, sizes.float() @ thetas):
+    if same(result, sizes.float() @ thetas):
         raise Hint("the weights are in the right proportion, but they must sum to one.")
-    if not same(given, expected):
+    if not same(result, expected):
         raise Hint("look at the weights: client k counts by its share of all samples, and the result has shape [P].")
     return "right, this is what weighting='size' does."
 
@@ -198,11 +198,11 @@ def weighted_average(average: object) -> str:
 @exercise("1.2")
 def number_of_steps(local_steps: object) -> str:
     for n, batch, epochs in ((60, 20, 4), (61, 20, 4), (7, 20, 3)):
-        given = call(local_steps, n, batch, epochs)
-        if given != epochs * len(list(split(torch.empty(1, n), batch))):
-            if given == epochs * (n // batch):
+        result = call(local_steps, n, batch, epochs)
+        if result != epochs * len(list(split(torch.empty(1, n), batch))):
+            if result == epochs * (n // batch):
                 raise Hint(f"with {n} samples in batches of {batch} some are left over, and they make a batch too.")
-            if given == -(-n * epochs // batch):
+            if result == -(-n * epochs // batch):
                 raise Hint("an epoch ends before the next begins: no batch holds samples of two epochs.")
             raise Hint(f"count the batches of one epoch over {n} samples first, then the epochs.")
     return "right; clients with more samples take more steps, and so move further."
@@ -211,13 +211,13 @@ def number_of_steps(local_steps: object) -> str:
 @exercise("1.3")
 def traffic(bytes_up: object) -> str:
     for rounds, sampled, size in ((12, 4, 1000), (3, 10, 52650)):
-        given = call(bytes_up, rounds, sampled, size)
+        result = call(bytes_up, rounds, sampled, size)
         expected = rounds * sampled * bytes_of(torch.empty(size))
-        if same(given, expected / 4):
+        if same(result, expected / 4):
             raise Hint("these are numbers sent; a number in float32 takes more than one byte.")
-        if same(given, expected * SETTING.clients / sampled) and sampled != SETTING.clients:
+        if same(result, expected * SETTING.clients / sampled) and sampled != SETTING.clients:
             raise Hint("only the sampled clients send something.")
-        if not same(given, expected):
+        if not same(result, expected):
             raise Hint("in every round each sampled client sends one number per parameter.")
     return "right; summary['bytes_up'] of a run of FedAvg says the same."
 
@@ -237,58 +237,58 @@ def divergence(weight_divergence: object) -> str:
             method, Progress(1, thetas[0], torch.empty(0), {}), models, Scores(0, 0, torch.zeros(10)), pool
         )
         expected = MEASURES["weight_divergence"](seen)["weight_divergence"]
-    given = call(weight_divergence, thetas, weights)
-    if same(given, (thetas - thetas.mean(0)).norm(dim=1).mean()):
+    result = call(weight_divergence, thetas, weights)
+    if same(result, (thetas - thetas.mean(0)).norm(dim=1).mean()):
         raise Hint("the center is the weighted average of the models, not the plain one.")
-    if same(given, (weights * (thetas - weights @ thetas).norm(dim=1)).sum()):
+    if same(result, (weights * (thetas - weights @ thetas).norm(dim=1)).sum()):
         raise Hint("the center is right; the mean of the distances is a plain one.")
-    if not same(given, expected):
+    if not same(result, expected):
         raise Hint("one center for all, one distance per client over all its parameters, and their mean: a number.")
     return "right, this is what measure=('weight_divergence',) records."
 
 
 @exercise("2.2")
-def surviving(survival: object) -> str:
+def update_survival(survival: object) -> str:
     updates = draws(5, 40)
-    given, lengths = call(survival, updates), updates.norm(dim=1).mean()
+    result, lengths = call(survival, updates), updates.norm(dim=1).mean()
     expected = aggregate_uploads(
         FedAvg(), {}, torch.zeros(40), [(1.0, k, {"delta": u}) for k, u in enumerate(updates)]
     )[0].norm()
-    if same(given, lengths / expected):
+    if same(result, lengths / expected):
         raise Hint("this is larger than one; turn it round.")
-    if same(given, updates.sum(0).norm() / lengths):
+    if same(result, updates.sum(0).norm() / lengths):
         raise Hint("above is the length of the mean of the updates, not of their sum.")
-    if not same(given, expected / lengths):
+    if not same(result, expected / lengths):
         raise Hint("above the length of the mean, a vector first; below the mean of the lengths, one per client.")
     return "right; five random updates keep about as much as five at right angles."
 
 
 @exercise("2.3")
-def lost(forgetting: object) -> str:
+def class_forgetting(forgetting: object) -> str:
     before, after = torch.tensor([90.0, 80.0, 50.0, 0.0]), torch.tensor([0.0, 85.0, 50.0, 30.0])
-    given = call(forgetting, before, after)
-    if same(given, (before - after).mean()):
+    result = call(forgetting, before, after)
+    if same(result, (before - after).mean()):
         raise Hint("here what was gained in some classes makes up for what was lost in others.")
-    if same(given, (after - before).clamp(min=0).mean()):
+    if same(result, (after - before).clamp(min=0).mean()):
         raise Hint("this is what was gained.")
-    if same(given, (before - after).clamp(min=0).sum()):
+    if same(result, (before - after).clamp(min=0).sum()):
         raise Hint("the sum is right; take the mean over all classes.")
-    if not same(given, (before - after).clamp(min=0).mean()):
+    if not same(result, (before - after).clamp(min=0).mean()):
         raise Hint("all classes count in the mean; one that became better counts with zero.")
     return "right."
 
 
 @exercise("2.4")
-def seen_by_clients(client_accuracy: object) -> str:
+def mean_client_accuracy(client_accuracy: object) -> str:
     errors, counts = torch.tensor([0.1, 0.5, 0.9]), torch.tensor([[90, 10, 0], [0, 5, 5], [1, 0, 1]])
-    given, expected = call(client_accuracy, errors, counts), risk.client_accuracy(errors, counts)
-    if same(given, 100 * (1 - errors.mean())):
+    result, expected = call(client_accuracy, errors, counts), risk.client_accuracy(errors, counts)
+    if same(result, 100 * (1 - errors.mean())):
         raise Hint("this is the accuracy on a test set with all classes in equal parts; clients have their own shares.")
-    if same(given, 100 * (1 - float(counts.sum(0) / counts.sum() @ errors))):
+    if same(result, 100 * (1 - float(counts.sum(0) / counts.sum() @ errors))):
         raise Hint("here a large client counts more; take the mean of the clients' accuracies.")
-    if same(given, 100 - expected) or same(given, expected / 100):
+    if same(result, 100 - expected) or same(result, expected / 100):
         raise Hint("nearly: mind whether it is accuracy or error, and that it is in percent.")
-    if not same(given, expected):
+    if not same(result, expected):
         raise Hint("turn each row of counts into shares that sum to one; shares times errors is that client's error.")
     return "right, this is client_accuracy of FedACD's Table 2."
 
@@ -297,38 +297,38 @@ def seen_by_clients(client_accuracy: object) -> str:
 
 
 @exercise("3.1")
-def spring(prox_gradient: object) -> str:
+def proximal_gradient(prox_gradient: object) -> str:
     method = bound(build("fedprox", {"mu": 0.5}))
     w, w_t = (draws(method.net.size, seed=seed) for seed in (0, 1))
     batch = local_step_of(method, w_t)
     g, expected = FedAvg.gradient(method, w, batch, {}, {}), method.gradient(w, batch, {}, {})
-    given = call(prox_gradient, g, w, w_t, 0.5)
-    if same(given, 2 * g - expected):
+    result = call(prox_gradient, g, w, w_t, 0.5)
+    if same(result, 2 * g - expected):
         raise Hint("look at the sign: this pushes the client away from the model that it received.")
-    if same(given, g + 0.25 * (w - w_t)):
+    if same(result, g + 0.25 * (w - w_t)):
         raise Hint("the half in the objective is gone once it is differentiated.")
-    if same(given, expected - g):
+    if same(result, expected - g):
         raise Hint("this is the pull alone; the client still has a loss of its own.")
-    if not same(given, expected):
+    if not same(result, expected):
         raise Hint("differentiate the two terms of the objective, one after the other.")
     return "right, this is the gradient that FedProx takes in the library."
 
 
 @exercise("3.2")
-def control(new_control: object) -> str:
+def control_variate(new_control: object) -> str:
     method = bound(build("scaffold"))
     w_t, w_k, c_k, c = (draws(method.net.size, seed=seed) for seed in range(4))
     visit = start_visit(method.context, 1, 0, w_t, torch.empty(0))
     visit.optimizer.steps = 7
     _, own = method.end(w_t, w_k, {"c": c}, {"c": c_k}, visit)
-    given, mean = call(new_control, c_k, c, w_t, w_k, 7, SETTING.lr), own["c"] - c_k + c
-    if same(given, mean):
+    result, mean = call(new_control, c_k, c, w_t, w_k, 7, SETTING.lr), own["c"] - c_k + c
+    if same(result, mean):
         raise Hint("this is the mean of the corrected gradients; take the correction out of it.")
-    if same(given, own["c"] - 2 * mean):
+    if same(result, own["c"] - 2 * mean):
         raise Hint("look at the sign of the difference: a step goes against its gradient.")
-    if same(given, c - c_k + mean):
+    if same(result, c - c_k + mean):
         raise Hint("look at the signs of c and c_k: steps were taken along g - c_k + c.")
-    if not same(given, own["c"]):
+    if not same(result, own["c"]):
         raise Hint("w_t - w_k is lr times the sum of all corrected gradients; solve for the mean of the raw ones.")
     return "right, and the mean of all clients' vectors is what the server's c follows."
 
@@ -339,12 +339,12 @@ def projection(centralize: object) -> str:
     assert isinstance(method, Centralized)
     vector = draws(method.net.size)
     G, expected = (method.net.split(v)["fc2.0.weight"] for v in (vector, method.center(vector.clone())))
-    given = call(centralize, G)
-    if same(given, G - G.mean(0)):
+    result = call(centralize, G)
+    if same(result, G - G.mean(0)):
         raise Hint("these means go over the outputs; rows belong to outputs, and each row has a mean of its own.")
-    if same(given, G - G.mean()):
+    if same(result, G - G.mean()):
         raise Hint("this subtracts one mean of the whole matrix; every output has its own.")
-    if not same(given, expected):
+    if not same(result, expected):
         raise Hint("every row of the result must sum to zero, and nothing else may change.")
     return "right; what is left sums to zero over the inputs of every output."
 
@@ -352,16 +352,16 @@ def projection(centralize: object) -> str:
 @exercise("3.4")
 def two_springs(after_one_round: object) -> str:
     for w_t, a, b, mu in ((4.0, 0.0, 2.0, 1.0), (-1.0, 3.0, 0.5, 0.25)):
-        given = call(after_one_round, w_t, a, b, mu)
+        result = call(after_one_round, w_t, a, b, mu)
         ends = [w_t, w_t]
         for client, center in enumerate((a, b)):  # many steps, with the library's own pull
             w = torch.tensor(w_t)
             for _ in range(400):
                 w = w - 0.1 * pull(w - center, w, torch.tensor(w_t), mu)
             ends[client] = float(w)
-        if same(given, (a + b) / 2):
+        if same(result, (a + b) / 2):
             raise Hint("this is where FedAvg stands, without the spring.")
-        if not same(given, sum(ends) / 2, 1e-3):
+        if not same(result, sum(ends) / 2, 1e-3):
             raise Hint("for each client, find where (w - its center) + mu (w - w_t) is zero; then take the mean.")
     return "right; for every mu the rounds end in the same place, and only their number differs."
 
@@ -370,52 +370,52 @@ def two_springs(after_one_round: object) -> str:
 
 
 @exercise("4.1")
-def flat(flatness: object) -> str:
+def flatness_term(flatness: object) -> str:
     for seed, y in ((0, 2), (1, 0)):
         logits = draws(6, seed=seed)
         p, expected = logits.softmax(0), flatness_loss(logits[None], torch.tensor([y]))
-        given = call(flatness, p, y)
+        result = call(flatness, p, y)
         q = torch.full_like(p, float(1 - p[y]) / 5)
         q[y] = p[y]
-        if same(given, (q * (q / p).log()).sum()):
+        if same(result, (q * (q / p).log()).sum()):
             raise Hint("the divergence has a direction: here it is weighted by p.")
-        if same(given, -expected):
+        if same(result, -expected):
             raise Hint("look at the sign: a divergence is never negative.")
-        if same(given, expected / 6):
+        if same(result, expected / 6):
             raise Hint("this is the mean over the classes; the divergence is a sum.")
-        if not same(given, expected):
+        if not same(result, expected):
             raise Hint("q has the entry of p at y, and what is left to 1 in equal parts elsewhere.")
     return "right; an output that is flat over the wrong classes gives zero."
 
 
 @exercise("4.2")
-def rivals(shifts: object) -> str:
+def shifts_of_rivals(shifts: object) -> str:
     P, counts = draws(4, 4).softmax(1).double(), torch.tensor([3, 0, 5, 2])
-    given, expected = call(shifts, P, counts, 1e-3), shift_matrix(P, counts, 1e-3)
+    result, expected = call(shifts, P, counts, 1e-3), shift_matrix(P, counts, 1e-3)
     held = counts > 0
-    if np.shape(given) != (4, 4):
+    if np.shape(result) != (4, 4):
         raise Hint("the result is a matrix with a row per true class and a column per rival.")
-    given = torch.as_tensor(given)
-    if same(given, expected.T) or same(given[held][:, held], -expected[held][:, held]):
+    result = torch.as_tensor(result)
+    if same(result, expected.T) or same(result[held][:, held], -expected[held][:, held]):
         raise Hint("row y and column i belong to log P_yi - log P_iy; yours are the other way round.")
-    if same(given[held][:, held], expected[held][:, held]) and not same(given, expected):
+    if same(result[held][:, held], expected[held][:, held]) and not same(result, expected):
         raise Hint(
             "right among the classes that the client has; the others stand in columns, with the logarithm of delta."
         )
-    if not same(given, expected):
+    if not same(result, expected):
         raise Hint("take the logarithm of P first, and subtract the transpose; then the columns, then the diagonal.")
     return "right."
 
 
 @exercise("4.3")
-def everybody_else(others: object) -> str:
+def mean_of_others(others: object) -> str:
     updates = draws(4, 6)
-    given = call(others, updates.mean(0), 4, updates[1])
-    if same(given, updates.mean(0) - updates[1]):
+    result = call(others, updates.mean(0), 4, updates[1])
+    if same(result, updates.mean(0) - updates[1]):
         raise Hint("the mean holds only a part of the own update; make a sum of it before you subtract.")
-    if same(given, (4 * updates.mean(0) - updates[1]) / 4):
+    if same(result, (4 * updates.mean(0) - updates[1]) / 4):
         raise Hint("the sum is right; how many clients are left in it?")
-    if not same(given, without_own(updates.mean(0), torch.tensor(4), updates[1])):
+    if not same(result, without_own(updates.mean(0), torch.tensor(4), updates[1])):
         raise Hint("from the mean to the sum of all, from there to the sum of the others, from there to their mean.")
     return "right; the server sends one vector, and every client makes its own out of it."
 
@@ -424,44 +424,44 @@ def everybody_else(others: object) -> str:
 
 
 @exercise("5.1")
-def merged(merge: object) -> str:
+def gaussian_of_all(merge: object) -> str:
     z, sizes = draws(12, 3).double() + torch.arange(12)[:, None], [2, 4, 6]
     of_clients = [(part, torch.zeros(len(part), dtype=torch.int64)) for part in z.split(sizes)]
     n = torch.tensor(sizes, dtype=torch.float64)
     statistics = [class_gaussians([part], 1, 3, z.device) for part in of_clients]
     mu, sigma = (torch.cat([s[i] for s in statistics]) for i in (1, 2))
     _, mean, covariance = class_gaussians(of_clients, 1, 3, z.device)
-    given = call(merge, n, mu, sigma)
-    if not isinstance(given, tuple | list) or len(given) != 2:
+    result = call(merge, n, mu, sigma)
+    if not isinstance(result, tuple | list) or len(result) != 2:
         raise Hint("the result is a pair: the mean and the covariance.")
-    if same(given[0], mu.mean(0)):
+    if same(result[0], mu.mean(0)):
         raise Hint("in the mean of all samples a client counts by its number of samples.")
-    if not same(given[0], mean[0]):
+    if not same(result[0], mean[0]):
         raise Hint("look at the mean first: it is that of all samples, so that clients count by their numbers.")
-    if same(given[1], ((n - 1)[:, None, None] * sigma).sum(0) / (n.sum() - 1)):
+    if same(result[1], ((n - 1)[:, None, None] * sigma).sum(0) / (n.sum() - 1)):
         raise Hint("the mean is right; the covariance lacks the spread of the clients' means around it.")
-    if same(given[1], covariance[0] * (n.sum() - 1) / n.sum()):
+    if same(result[1], covariance[0] * (n.sum() - 1) / n.sum()):
         raise Hint("nearly: an unbiased covariance is divided by one less than the number of samples.")
-    if not same(given[1], covariance[0]):
+    if not same(result[1], covariance[0]):
         raise Hint("the mean is right; for the covariance undo each client's division, add, and divide once.")
     return "right: the server has the Gaussian of all features together and has seen none."
 
 
 @exercise("5.2")
-def statistics_sent(extra_numbers: object) -> str:
+def statistics_size(extra_numbers: object) -> str:
     for cut in (1, 2):
         method = bound(build("fedimpro", {"cut": cut}))
         assert isinstance(method, FedImpro)
-        given, shared = (
+        result, shared = (
             call(extra_numbers, method.classes, method.size),
             method.server_init(torch.zeros(method.net.size)),
         )
         expected = sum(tensor.numel() for tensor in shared.values())
-        if same(given, expected / 2):
+        if same(result, expected / 2):
             raise Hint("half of it: there are a mean and a spread.")
-        if same(given, method.classes * (method.size + method.size**2)):
+        if same(result, method.classes * (method.size + method.size**2)):
             raise Hint("FedImpro sends the spread of every entry by itself, no covariances.")
-        if not same(given, expected):
+        if not same(result, expected):
             raise Hint("each class has two vectors as long as the feature.")
     return "right."
 
@@ -469,9 +469,9 @@ def statistics_sent(extra_numbers: object) -> str:
 @exercise("5.3")
 def single_images(exposed: object) -> str:
     counts = prepare(SETTING, dataset_of(SETTING))[0].context.counts
-    given = call(exposed, counts)
+    result = call(exposed, counts)
     try:
-        pairs = {(int(k), int(c)) for k, c in given}
+        pairs = {(int(k), int(c)) for k, c in result}
     except (TypeError, ValueError):
         raise Hint("the result is a list of pairs (client, class).") from None
     expected = {(int(k), int(c)) for k, c in (counts == 1).nonzero()}
@@ -490,34 +490,34 @@ def single_images(exposed: object) -> str:
 
 
 @exercise("6.1")
-def fall(scores: object) -> str:
+def loss_scores(scores: object) -> str:
     losses = 0.5 + draws(3, 4, 6).abs().double()
-    given, expected = call(scores, losses), stratification.scores(losses)
-    if same(given, expected.T):
+    result, expected = call(scores, losses), stratification.scores(losses)
+    if same(result, expected.T):
         raise Hint("the numbers are right; the result has a row per class and a column per client.")
-    if same(given, ((losses.amax(2) - losses.amin(2)) / losses.amax(2)).T):
+    if same(result, ((losses.amax(2) - losses.amin(2)) / losses.amax(2)).T):
         raise Hint("the fall is relative to the lowest loss, not to the highest.")
-    if same(given, ((losses[:, :, 0] - losses[:, :, -1]) / losses.amin(2)).T):
+    if same(result, ((losses[:, :, 0] - losses[:, :, -1]) / losses.amin(2)).T):
         raise Hint(
             "the loss may rise on the way: it is the highest and the lowest that count, not the first and the last."
         )
-    if not same(given, expected):
+    if not same(result, expected):
         raise Hint("take highest and lowest over the steps, the last axis; then the fall relative to the lowest.")
     return "right."
 
 
 @exercise("6.2")
-def weighed(stratified: object) -> str:
+def stratified_logits(stratified: object) -> str:
     logits, y = draws(3, 5, 4), torch.tensor([0, 3, 1, 1, 2])
     U_r, U_c = stratification.normalised(draws(4, 3, seed=1).abs())
-    given, expected = call(stratified, logits, y, U_r, U_c), aggregation.stratified(logits, y, U_r, U_c)
-    if same(given, torch.einsum("kbj,jk,bk->bj", logits, U_r, U_c[y])):
+    result, expected = call(stratified, logits, y, U_r, U_c), aggregation.stratified(logits, y, U_r, U_c)
+    if same(result, torch.einsum("kbj,jk,bk->bj", logits, U_r, U_c[y])):
         raise Hint("the two matrices are exchanged: the class that was asked for chooses the row of U_r.")
-    if same(given, aggregation.self_consistent(logits, U_r, U_c)):
+    if same(result, aggregation.self_consistent(logits, U_r, U_c)):
         raise Hint("this asks for every class in turn; here it is known which class each image was asked to be of.")
-    if same(given, expected / 3):
+    if same(result, expected / 3):
         raise Hint("the weights are in U_r and U_c already: sum over the clients, no mean.")
-    if not same(given, expected):
+    if not same(result, expected):
         raise Hint("give all three factors the axes client, image, class; multiply, and sum over the clients.")
     return "right, this is FedHydra's teacher."
 
@@ -525,13 +525,13 @@ def weighed(stratified: object) -> str:
 @exercise("6.3")
 def probabilities(mean_probability: object) -> str:
     logits = 3 * draws(3, 5, 4)
-    given = call(mean_probability, logits)
-    if same(given, logits.mean(0).softmax(1)):
+    result = call(mean_probability, logits)
+    if same(result, logits.mean(0).softmax(1)):
         raise Hint("this averages the logits first; each client's softmax comes before the mean.")
-    if same(given, logits.softmax(1).mean(0)) or same(given, logits.softmax(0).mean(0)):
+    if same(result, logits.softmax(1).mean(0)) or same(result, logits.softmax(0).mean(0)):
         raise Hint("the softmax goes over the classes, the last axis.")
-    if same(given, logits.mean(0)):
+    if same(result, logits.mean(0)):
         raise Hint("these are logits still.")
-    if not same(given, logits.softmax(2).mean(0)):
+    if not same(result, logits.softmax(2).mean(0)):
         raise Hint("a softmax per client and image, and then the mean over the clients.")
     return "right; its rows sum to one."

@@ -154,18 +154,18 @@ def problem(
     kind: str = "quadratic",
     *,
     clients: int = 3,
-    apart: float = 1.5,
+    distance: float = 1.5,
     conditioning: float = 5.0,
     seed: int = 0,
     start: tuple[float, float] = (-2.5, 2.0),
 ) -> Problem:
     """A problem of a kind of `KINDS`, drawn from a seed.
 
-    clients: two to five. apart: distance of the clients' optima (of their true weights, for "logistic") from their
+    clients: two to five. distance: that of the clients' optima (of their true weights, for "logistic") from their
     common middle; 0 makes them agree. conditioning: largest by smallest curvature of every client (variance of its
     points), each along axes of its own. start: the server's model before round 1.
 
-        trace = play(problem("quadratic", apart=2.0), "scaffold", rounds=30, local_steps=10)
+        trace = play(problem("quadratic", distance=2.0), "scaffold", rounds=30, local_steps=10)
         trace.distances  # of the evaluated models to the optimum, [31]
 
     Raises ValueError for an unknown kind and impossible values.
@@ -174,20 +174,20 @@ def problem(
         raise ValueError(f"unknown problem {kind!r}; choose one of {', '.join(KINDS)}")
     if not 2 <= clients <= 5:
         raise ValueError(f"clients is {clients}, but the problem is drawn for 2 to 5")
-    if not 0 <= apart < math.inf:
-        raise ValueError(f"apart is {apart}, but must be a number of at least 0")
+    if not 0 <= distance < math.inf:
+        raise ValueError(f"distance is {distance}, but must be a number of at least 0")
     if not 1 <= conditioning < math.inf:
         raise ValueError(f"conditioning is {conditioning}, but must be a number of at least 1")
     make = _quadratic if kind == "quadratic" else _logistic
-    drawn = [make(client, clients, apart, conditioning, seed) for client in range(clients)]
+    drawn = [make(client, clients, distance, conditioning, seed) for client in range(clients)]
     x, y = zip(*drawn, strict=True)
     return Problem(kind, torch.from_numpy(np.stack(x)).float()[:, :, None], torch.from_numpy(np.stack(y)), start)
 
 
-def _quadratic(client: int, clients: int, apart: float, conditioning: float, seed: int) -> tuple[Points, Points]:
+def _quadratic(client: int, clients: int, distance: float, conditioning: float, seed: int) -> tuple[Points, Points]:
     """One sample, the matrix H of a client's loss: [1, 3, 3], and its label."""
     stream = rng(seed, "playground", client=client)
-    center = apart * _towards(client, clients, stream)
+    center = distance * _towards(client, clients, stream)
     # Clients of different strength, for otherwise their biases would cancel by symmetry.
     curvature = _spread(conditioning, stream) * stream.uniform(0.4, 1.0)
     slope = -curvature @ center
@@ -195,10 +195,10 @@ def _quadratic(client: int, clients: int, apart: float, conditioning: float, see
     return h[None], np.zeros(1, np.int64)
 
 
-def _logistic(client: int, clients: int, apart: float, conditioning: float, seed: int) -> tuple[Points, Points]:
+def _logistic(client: int, clients: int, distance: float, conditioning: float, seed: int) -> tuple[Points, Points]:
     """A client's points with their labels: [n, 1, 2], [n]."""
     stream = rng(seed, "playground", client=client)
-    weights = apart * _towards(client, clients, stream)
+    weights = distance * _towards(client, clients, stream)
     scales, axes = np.linalg.eigh(_spread(conditioning, stream))
     # Around a middle of the client's own, so that the clients' labels differ as well.
     points = stream.standard_normal((POINTS, 2)) * np.sqrt(scales) @ axes.T + 0.5 * weights
@@ -309,12 +309,12 @@ class Trace:
         self.evaluated.append(_point(self.method.finish(theta, server)))
 
 
-def play(problem: Problem, method: str = "fedavg", options: Mapping[str, Any] | None = None, **how: Any) -> Trace:
-    """A registered method on a problem, to its end; how: rounds, local steps and all else that `begin` takes.
+def play(problem: Problem, method: str = "fedavg", options: Mapping[str, Any] | None = None, **settings: Any) -> Trace:
+    """A registered method on a problem, to its end; settings: rounds, local steps and all else that `begin` takes.
 
     Stops after a round in which the model is no longer finite. Raises ValueError as `begin` does.
     """
-    return begin(problem, method, options, **how).go_on()
+    return begin(problem, method, options, **settings).go_on()
 
 
 def begin(
@@ -360,18 +360,19 @@ class _Recorder:
     def train(self, round: Opened, pool: Executor) -> Iterator[Trained]:
         for client in round.cohort:
             job = round.start(client)
-            watched = _Watched(job.method)
-            trained = train_client(*job._replace(method=cast(FedAvg, watched)))
-            points = [*watched.points, _point(trained.theta)]
-            reach = job.context.experiment.lr * len(watched.points)  # of a constant in the gradient, over the round
+            recording = _RecordingMethod(job.method)
+            trained = train_client(*job._replace(method=cast(FedAvg, recording)))
+            points = [*recording.points, _point(trained.theta)]
+            reach = job.context.experiment.lr * len(recording.points)  # of a constant in the gradient, over the round
             arrows = tuple(
-                Arrow(what, points[0], _point(by)) for what, by in _added(watched.notes, job.shared, job.own, reach)
+                Arrow(what, points[0], _point(by))
+                for what, by in _corrections(recording.notes, job.shared, job.own, reach)
             )
             self.ways.append(Way(client, _point(job.theta), np.stack(points), arrows))
             yield trained
 
 
-class _Watched:
+class _RecordingMethod:
     """A method, of which is written down where it takes its local steps from."""
 
     def __init__(self, method: FedAvg):
@@ -388,7 +389,7 @@ class _Watched:
         return self.method.gradient(theta, batch, shared, own)
 
 
-def _added(notes: State, shared: State, own: State, reach: float) -> Iterator[tuple[str, Tensor]]:
+def _corrections(notes: State, shared: State, own: State, reach: float) -> Iterator[tuple[str, Tensor]]:
     """What methods add to a client's gradient or its place, read from what they hand from hook to hook.
 
     reach: how far a constant of length 1 in the gradient moves the client in the round.
@@ -410,28 +411,28 @@ def _point(theta: Tensor) -> Points:
 # -- which methods run here
 
 
-def runs(kind: str) -> dict[str, dict[str, Any]]:
+def runnable(kind: str) -> dict[str, dict[str, Any]]:
     """The registered methods that run on a kind of problem -> options that they need to; mostly none.
 
     Found by trying: a method that refuses its defaults is tried with every other choice of a single option.
     """
-    tried = {name: _tried(kind, name, method)[0] for name, method in _registered().items()}
-    return {name: dict(options) for name, options in tried.items() if options is not None}
+    needed = {name: _trial(kind, name, method)[0] for name, method in _registry().items()}
+    return {name: dict(options) for name, options in needed.items() if options is not None}
 
 
-def refused(kind: str) -> dict[str, str]:
+def refusals(kind: str) -> dict[str, str]:
     """The registered methods that do not run with their defaults -> why, in words of the method where it has any."""
-    tried = {name: _tried(kind, name, method)[1] for name, method in _registered().items()}
-    return {name: refusal for name, refusal in tried.items() if refusal}
+    reasons = {name: _trial(kind, name, method)[1] for name, method in _registry().items()}
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
-def _registered() -> dict[str, Any]:
+def _registry() -> dict[str, Any]:
     """The registry, with classes as what a cache may be keyed by: a name may be given to another method."""
     return dict(REGISTRY)
 
 
 @cache
-def _tried(kind: str, name: str, method: Any) -> tuple[tuple[tuple[str, Any], ...] | None, str]:
+def _trial(kind: str, name: str, method: Any) -> tuple[tuple[tuple[str, Any], ...] | None, str]:
     """Options with which a method runs, None if there are none, and why it does not with its defaults, or ""."""
     refusal = _refusal(kind, name, {})
     if not refusal:
@@ -457,20 +458,20 @@ def _refusal(kind: str, name: str, options: Mapping[str, Any]) -> str:
     return ""
 
 
-def telling_options(kind: str, name: str, most: int = 3) -> dict[str, Any]:
+def effective_options(kind: str, name: str, most: int = 3) -> dict[str, Any]:
     """Option -> default of a method that runs, for up to ``most`` options that make a difference on a kind of problem.
 
     Numbers come first, then options with choices; found by playing a few rounds with another value.
     """
-    return dict(_telling(kind, name, _registered()[name], most))
+    return dict(_effective(kind, name, _registry()[name], most))
 
 
 @cache
-def _telling(kind: str, name: str, method: Any, most: int) -> tuple[tuple[str, Any], ...]:
-    fixed = dict(_tried(kind, name, method)[0] or ())
+def _effective(kind: str, name: str, method: Any, most: int) -> tuple[tuple[str, Any], ...]:
+    fixed = dict(_trial(kind, name, method)[0] or ())
     defaults = {option: value for option, value in options_of(method).items() if option not in fixed}
     numbers = {option for option, value in defaults.items() if type(value) in (int, float)}
-    before, found = _sample(kind, name, fixed), []
+    before, effective = _sample(kind, name, fixed), []
     for option in sorted(defaults, key=lambda option: option not in numbers):
         value = defaults[option]
         others = (2 * value, value / 2, 1.0) if option in numbers else _choices(method, option, value)
@@ -480,11 +481,11 @@ def _telling(kind: str, name: str, method: Any, most: int) -> tuple[tuple[str, A
             except ValueError:
                 continue
             if not np.allclose(before, after, rtol=1e-6, atol=1e-9, equal_nan=True):
-                found.append((option, value))
+                effective.append((option, value))
                 break
-        if len(found) == most:
+        if len(effective) == most:
             break
-    return tuple(found)
+    return tuple(effective)
 
 
 def _sample(kind: str, name: str, options: Mapping[str, Any]) -> Points:

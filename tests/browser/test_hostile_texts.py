@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 from playwright.sync_api import BrowserContext
 
 from paperlib.display.tables import QUANTITIES, DescriptionTable, ResultTable
-from paperlib.markup import listed, table
+from paperlib.markup import escape, listed, table
 from paperlib.papers import TITLES
 from paperlib.reports import gallery
 from paperlib.reports.method_table import card
@@ -31,11 +30,18 @@ HOSTILE = [
 TOUCH = """() => { for (const part of document.querySelectorAll('body, body *'))
     for (const kind of ['mouseover', 'focus', 'click', 'toggle', 'load', 'error'])
         if (!(kind == 'click' && part.closest('a'))) part.dispatchEvent(new Event(kind)); }"""
+# An explorer's view as the page makes it, of a model that has only this to say.
+VIEW = """async ([module, state]) => {
+    const { default: widget } = await import(URL.createObjectURL(new Blob([module], {type: 'text/javascript'})));
+    const model = {get: name => state[name], on: () => {}};
+    document.body.className = 'explorer';
+    widget.render({model, el: document.body, signal: new AbortController().signal});
+}"""
 ALIVE = """() => [...document.querySelectorAll('*')].filter(part =>
     ['SCRIPT', 'IFRAME', 'svg', 'math', 'OBJECT', 'EMBED'].includes(part.tagName)
-    || [...part.attributes].some(a =>
-        (!['alt', 'id', 'title'].includes(a.name) && a.value.trim().toLowerCase().startsWith('javascript:'))
-        || (a.name.startsWith('on') && !part.matches('button.copy')))).map(part => part.outerHTML.slice(0, 200))"""
+    || [...part.attributes].some(a => a.name.startsWith('on')
+        || (!['alt', 'id', 'title'].includes(a.name) && a.value.trim().toLowerCase().startsWith('javascript:'))))
+    .map(part => part.outerHTML.slice(0, 200))"""
 
 
 def result_table(text: str, folder: Path) -> ResultTable:
@@ -73,18 +79,16 @@ def pages(text: str, folder: Path) -> Iterator[tuple[str, str]]:
         **vars(one) | {"name": one.name, "title": text, "what": text, "source": text, "options": {text: text},
                        "hooks": {text: text}, "refused": (text,), "equations": {text: text}}
     )  # fmt: skip
-    rank = {"table": text, "row": text, "column": text, "printed": 1.0, "printed_rank": 1, "printed_of": 2, "ours": 1.0,
-            "rank": 1, "of": 2, "beside": 1, "beside_of": 2}  # fmt: skip
+    rank = {"table": text, "row": text, "column": text, "printed": 1.0, "printed_rank": 1, "printed_among": 2,
+            "ours": 1.0, "rank": 1, "among": 2, "beside": 1, "beside_among": 2}  # fmt: skip
     yield "card", method_card._page(one, pd.DataFrame([rank]), next(iter(TITLES)), text)
-    yield "refused runs", results._refused({text: text})
+    yield "refused runs", results._unreadable({text: text})
     run = dict.fromkeys(["version", "finished", "device", "from", "folder", "file", "scale"], text)
     run |= {"seconds": 1.0, "places": []}
     yield "result browser", results._provenance(pd.DataFrame([run], index=[text]), {text: text})
-    yield "picture", explorer.picture(Figure(figsize=(1, 1)), text)
-    yield "line of code", explorer.copyable(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(playground, "refused", lambda kind: {text: text})
-        yield "playground", playground.not_there("quadratic")
+        patch.setattr(playground, "refusals", lambda kind: {text: text})
+        yield "playground", playground.missing_methods("quadratic")
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
@@ -98,5 +102,15 @@ def test_no_text_runs_as_a_script_wherever_it_is_shown(text, tmp_path, context: 
             assert opened.evaluate(ALIVE) == [], name
             assert ran == [], name
             record_property("hostile texts in Chromium", 1)
+        state = {name: text for name in ("words", "error", "code")} | {"picture": "", "more": str(escape(text))}
+        opened.set_content("")
+        opened.evaluate(VIEW, [str(explorer.Screen._esm), state])
+        opened.evaluate(TOUCH)
+        assert opened.evaluate(ALIVE) == [] and ran == []
+        seen = "part => part.textContent"
+        assert [opened.locator(part).evaluate(seen) for part in (".said", ".error", "code")] == [text] * 3
+        screen = explorer.Screen()
+        screen.show(explorer.View(text, more=text))  # a text is none, also where HTML may stand
+        assert screen.more == escape(text)
     finally:
         opened.close()

@@ -1,79 +1,67 @@
-"""What all explorers are made of: controls, and beside them a picture and words that follow every move."""
+"""What all explorers are made of: controls, and below them words and a picture that follow every move."""
 
 import asyncio
 import base64
-import html
 import io
-import json
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import anywidget
 import ipywidgets as widgets
 from matplotlib.figure import Figure
+from traitlets import Int, Unicode
+
+from paperlib.markup import Markup, escape
 
 PAUSE = 0.02  # seconds in which moves are gathered, so that a slider that is dragged does not leave a queue behind
-# Sentences that change are read out by a screen reader; a mistake at once.
-STYLE = """<style>
-.explorer .said { line-height: 1.4; margin: .3em 0; max-width: 70em } .explorer .mistake { color: #a00000 }
-.explorer img { max-width: 100%; height: auto } .explorer table { font-size: 90%; border-collapse: collapse }
-.explorer th, .explorer td { text-align: left; vertical-align: top; padding: 1px 12px 1px 0 }
-.explorer th { border-bottom: 1px solid #888 } .explorer td, .explorer dd { line-height: 1.4 }
-.explorer dl { display: grid; grid-template-columns: minmax(8em, max-content) 1fr; gap: .2em 1em; margin: .5em 0 }
-.explorer dt, .explorer dd { float: none; clear: none; width: auto; min-width: 0; margin: 0 }
-.explorer dd pre { margin: 0; white-space: pre-wrap }
-.explorer.computing img { opacity: .4 } .explorer.computing .said::after { content: " computing ..."; color: #a00000 }
-.explorer .jupyter-widgets-disconnected { display: none }
-.explorer button.copy { font: inherit; padding: .2em .8em } .explorer code { white-space: pre-wrap }
-</style>"""
-
-# What a page must do for the keyboard and for screen readers: JupyterLab's own shortcuts (arrows choose a cell) do not
-# apply to the controls of an explorer, and the handle of a slider is called what its label says. From the move of a
-# control to the next view, which a busy kernel may let wait, the page says that the view is being computed.
-BEHAVIOUR = """
-const box = this.closest('.explorer');
-const adapt = () => {
-    for (const control of box.querySelectorAll('select, input, button, [role=slider]'))
-        control.setAttribute('data-lm-suppress-shortcuts', '');
-    for (const handle of box.querySelectorAll('[role=slider]')) {
-        const label = handle.closest('.jupyter-widgets').querySelector('label');
-        if (label) handle.setAttribute('aria-label', label.textContent);
-    }
-};
-new MutationObserver(adapt).observe(box, {childList: true, subtree: true});
-adapt();
-const shown = () => box.querySelector('.said')?.dataset.view;
-let last = shown();
-const computing = () => box.classList.add('computing');
-box.addEventListener('change', computing);
-box.addEventListener('click', event => {
-    if (event.target.closest('button:not(.copy):not(.mod-active):not(:disabled)')) computing();
-}, true);
-new MutationObserver(changes => {
-    if (shown() !== last) {
-        last = shown();
-        box.classList.remove('computing');
-    } else if (changes.some(change => change.attributeName === 'aria-valuenow')) computing();
-}).observe(box, {childList: true, subtree: true, attributes: true, attributeFilter: ['aria-valuenow']});
-"""
-# Scripts in HTML that comes later do not run, but an image says when it is there.
-HEAD = (
-    f'{STYLE}<img alt="" hidden src="data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==" '
-    f'onload="{html.escape(BEHAVIOUR, quote=True)}">'
-)
 
 
 @dataclass(frozen=True)
 class View:
-    """What an explorer shows: words that say what is seen, a picture of it, and more (HTML) below, such as a table.
+    """What an explorer shows: words that say what is seen, and a picture of it.
 
-    unfinished: there is more to show soon, and the explorer draws again as soon as it has served what came meanwhile.
+    code: a line of code, which a button copies. more: HTML below, such as a table. unfinished: there is more to show
+    soon, and the explorer draws again as soon as it has served what came meanwhile.
     """
 
     words: str
     figure: Figure | None = None
-    more: str = ""
+    code: str = ""
+    more: Markup = Markup()
     unfinished: bool = False
+
+
+class Screen(anywidget.AnyWidget):
+    """A view in the page. What it consists of is sent together, and shown when ``number`` counts up.
+
+    picture: a data URI, or nothing. error: a sentence that stands above the last view.
+    """
+
+    _esm = Path(__file__).with_suffix(".js")
+    _css = Path(__file__).with_suffix(".css")
+    number = Int().tag(sync=True)
+    error = Unicode().tag(sync=True)
+    words = Unicode().tag(sync=True)
+    picture = Unicode().tag(sync=True)
+    code = Unicode().tag(sync=True)
+    more = Unicode().tag(sync=True)
+
+    def show(self, view: View) -> None:
+        """Replace what is shown."""
+        picture = "" if view.figure is None else data_uri(png(view.figure))
+        with self.hold_sync():
+            self.error, self.words, self.picture, self.code = "", view.words, picture, view.code
+            self.more = str(escape(view.more))
+            self.number += 1
+
+    def refuse(self, error: str) -> None:
+        """Say why there is no new view."""
+        with self.hold_sync():
+            self.error = error
+            self.number += 1
 
 
 class Explorer(widgets.VBox):
@@ -81,22 +69,25 @@ class Explorer(widgets.VBox):
 
     controls: in rows. draw: makes the view of the controls' present values; its ValueError is shown as a sentence, and
     the last view stays. Without a front end (papermill, a page made of the notebook) the first view is the output.
+
+    JupyterLab hands in the moves of controls in several threads (subshells). All is drawn in one, that of the cell.
     """
 
     def __init__(self, controls: Sequence[Sequence[widgets.Widget]], draw: Callable[[], View]):
         self.draw = draw
-        self._said = widgets.HTML()
-        self._picture = widgets.HTML()
-        self._more = widgets.HTML()
+        self.screen = Screen()
+        self._drawing = 0  # the thread that does
         self._waiting: asyncio.TimerHandle | None = None
-        self._views = 0  # so many were shown: the page sees that one is new, even if it is like the last
+        try:
+            self.loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:  # no kernel
+            self.loop = None
         for row in controls:
             self.watch(*row)
         rows = [widgets.HBox(list(row), layout={"flex_flow": "row wrap"}) for row in controls]
-        super().__init__([widgets.HTML(HEAD), *rows, self._said, self._picture, self._more])
+        super().__init__([*rows, self.screen])
         self.add_class("explorer")
-        self.view = draw()
-        self._show()
+        self._draw()
 
     def watch(self, *controls: widgets.Widget) -> None:
         """Follow the controls among these; for those that come later than the explorer, such as a method's options."""
@@ -104,38 +95,41 @@ class Explorer(widgets.VBox):
             if isinstance(control, widgets.ValueWidget):
                 control.observe(self._changed, "value")
 
+    def call(self, function: Callable[[], object]) -> None:
+        """Call a function in the thread of the cell, as soon as that is free; without a kernel now."""
+        if self.loop is None:
+            function()
+        else:
+            self.loop.call_soon_threadsafe(function)
+
     def refresh(self) -> None:
-        """Draw the view of the present values."""
+        """Draw the view of the present values; only in the thread of the cell."""
         self._waiting = None
         try:
-            self.view = self.draw()
-        except ValueError as mistake:
-            self._tell("mistake", "role=alert", str(mistake))
+            self._draw()
+        except ValueError as error:
+            self.screen.refuse(str(error))
         else:
-            self._show()
             if self.view.unfinished:
                 self._changed(None)
 
-    def _changed(self, _: object) -> None:
+    def _draw(self) -> None:
+        self._drawing = threading.get_ident()
         try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:  # no kernel
+            self.view = self.draw()
+        finally:
+            self._drawing = 0
+        self.screen.show(self.view)
+
+    def _changed(self, _: object) -> None:
+        if self._drawing != threading.get_ident():  # what sets a control while it draws has drawn what it set
+            self.call(self._refresh_soon)
+
+    def _refresh_soon(self) -> None:
+        if self.loop is None:
             self.refresh()
-        else:
-            self._waiting = self._waiting or loop.call_later(PAUSE, self.refresh)
-
-    def _show(self) -> None:
-        view = self.view
-        drawn = (
-            "" if view.figure is None else picture(view.figure, view.words)
-        )  # takes time: words and picture together
-        self._tell("", "aria-live=polite", view.words)
-        self._picture.value = drawn
-        self._more.value = view.more
-
-    def _tell(self, kind: str, live: str, words: str) -> None:
-        self._views += 1
-        self._said.value = f'<p class="said {kind}" data-view="{self._views}" {live}>{html.escape(words)}</p>'
+        elif self._waiting is None:
+            self._waiting = self.loop.call_later(PAUSE, self.refresh)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """The widget; and for whoever has no front end, the words and the picture."""
@@ -145,10 +139,9 @@ class Explorer(widgets.VBox):
         return bundle
 
 
-def picture(figure: Figure, words: str) -> str:
-    """A figure as HTML, with its description."""
-    encoded = base64.b64encode(png(figure)).decode()
-    return f'<img src="data:image/png;base64,{encoded}" alt="{html.escape(words, quote=True)}">'
+def data_uri(image: bytes) -> str:
+    """A PNG as an address that holds it."""
+    return f"data:image/png;base64,{base64.b64encode(image).decode()}"
 
 
 def png(figure: Figure) -> bytes:
@@ -156,10 +149,3 @@ def png(figure: Figure) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=100, pil_kwargs={"compress_level": 1})  # soon ready, if not small
     return stream.getvalue()
-
-
-def copyable(code: str) -> str:
-    """A line of code as HTML, with a button that copies it."""
-    copy = f"navigator.clipboard.writeText({json.dumps(code)}).then(() => this.textContent = 'Copied')"
-    button = f'<button class="copy" type="button" onclick="{html.escape(copy, quote=True)}">Copy</button>'
-    return f"<p>{button} <code>{html.escape(code)}</code></p>"

@@ -78,13 +78,13 @@ class Scene:
 
         The model is tried on samples that each client has: `PROBES` of them, evenly spaced.
         """
-        found, accuracies = saved_model(self.experiment, store), None
-        if found is not None:
-            number, theta, buffers, server = found
+        model, accuracies = saved_model(self.experiment, store), None
+        if model is not None:
+            number, theta, buffers, server = model
             theta = theta if server is None else self.method.finish(theta, server)
         clients = self.clients(number)
         context = self.method.context
-        if found is not None:
+        if model is not None:
             accuracies = [self.accuracy(theta, buffers, context.indices[client]) for client in clients]
         return Round(number, clients, context.counts[clients], accuracies)
 
@@ -95,8 +95,8 @@ class Scene:
 
     def accuracy(self, theta: Tensor, buffers: Tensor, indices: Tensor) -> float:
         """In percent, of a model on some of a client's samples."""
-        chosen = indices[torch.linspace(0, len(indices) - 1, min(PROBES, len(indices))).long()]
-        x, y = normalise(self.data.train_images[chosen], self.data), self.data.train_labels[chosen]
+        probes = indices[torch.linspace(0, len(indices) - 1, min(PROBES, len(indices))).long()]
+        x, y = normalise(self.data.train_images[probes], self.data), self.data.train_labels[probes]
         with torch.inference_mode():
             logits = self.method.net(theta, x, buffers=buffers)
         return 100 * float((logits.argmax(1) == y).double().mean())
@@ -149,11 +149,11 @@ class LiveRun(Explorer):
     def __init__(self, experiment: Experiment, store: Store):
         self.experiment, self.store = experiment, store
         self.child: BackgroundRun | None = started(experiment, store)  # where the cell of a notebook is run once more
-        self.mistake = ""
-        self.held = False  # paused, and neither stopped nor resumed since
+        self.error = ""
+        self.paused = False  # by its button, and neither stopped nor resumed since
         self.scene: Scene | None = None
         self.round: Round | None = None
-        self._look: asyncio.Task[None] | None = None
+        self._look_task: asyncio.Task[None] | None = None
         self.text = widgets.Text(
             value=words_of(experiment), description="Experiment", continuous_update=False,
             layout={"width": "64em"}, style={"description_width": "6em"},
@@ -166,8 +166,8 @@ class LiveRun(Explorer):
             style={"bar_color": "#0173b2"},
         )
         self.buttons = {
-            name: widgets.Button(description=name, icon=icon, tooltip=said, layout={"width": "7em"})
-            for name, icon, said in (
+            name: widgets.Button(description=name, icon=icon, tooltip=tooltip, layout={"width": "7em"})
+            for name, icon, tooltip in (
                 ("Start", "play", "Start the run in a process of its own"),
                 ("Pause", "pause", "End the process; the store keeps all rounds that are done"),
                 ("Resume", "play", "Go on where the run ended, with the same bits"),
@@ -175,11 +175,11 @@ class LiveRun(Explorer):
             )
         }
         for name, act in (("Start", self.go), ("Pause", self.pause), ("Resume", self.go), ("Stop", self.stop)):
-            self.buttons[name].on_click(lambda _, act=act: act())
+            self.buttons[name].on_click(lambda _, act=act: self.call(act))
         try:
             self.scene, self.round = look(experiment, store)
-        except ValueError as mistake:  # a data set that is not at hand
-            self.mistake = str(mistake)
+        except ValueError as error:  # a data set that is not at hand
+            self.error = str(error)
         super().__init__([[self.text], [*self.buttons.values(), widgets.Box([self.bar])]], self.show)
         self._watch()
 
@@ -190,7 +190,7 @@ class LiveRun(Explorer):
         with suppress(ValueError):  # which refresh tells
             self._choose()
             if self.state in ("new", "paused"):
-                self.mistake, self.held = "", False
+                self.error, self.paused = "", False
                 self.child = BackgroundRun(self.experiment, self.store)
                 self._watch()
         self.refresh()
@@ -198,13 +198,13 @@ class LiveRun(Explorer):
     def pause(self) -> None:
         """End the process, to be resumed."""
         self._end()
-        self.held = True
+        self.paused = True
         self.refresh()
 
     def stop(self) -> None:
         """End the process; another experiment may be typed in."""
         self._end()
-        self.held = False
+        self.paused = False
         self.refresh()
 
     def _end(self) -> None:
@@ -216,10 +216,10 @@ class LiveRun(Explorer):
 
     @property
     def state(self) -> str:
+        if self.store.finished(self.experiment) is not None:  # its process may take long to end
+            return "finished"
         if self.child is not None and self.child.alive:
             return "running"
-        if self.store.finished(self.experiment) is not None:
-            return "finished"
         if worked_on(self.experiment, self.store):
             return "elsewhere"
         return "paused" if self.store.rounds_done(self.experiment) else "new"
@@ -228,87 +228,87 @@ class LiveRun(Explorer):
         """The run as it stands in the store; buttons and words follow from it."""
         self._choose()
         if self.child is not None and not self.child.alive:
-            self.mistake, self.child = self.child.error, None
+            self.error, self.child = self.child.error, None
         e, state, rows = self.experiment, self.state, self.store.rows(self.experiment)
         self.bar.max, self.bar.value = history_rows(e), len(rows)
         self.bar.description = "Epochs" if is_one_shot(e) else "Rounds"
-        on = {
+        enabled = {
             "Start": state == "new",
             "Pause": state == "running",
             "Resume": state == "paused",
-            "Stop": state == "running" or (state == "paused" and self.held),
+            "Stop": state == "running" or (state == "paused" and self.paused),
         }
         for name, button in self.buttons.items():
-            button.disabled = not on[name]
-        self.text.disabled = on["Stop"]
-        return View(self._told(state, rows), self._drawn(rows))
+            button.disabled = not enabled[name]
+        self.text.disabled = enabled["Stop"]
+        return View(self._words(state, rows), self._picture(rows))
 
-    def _told(self, state: str, rows: list[Row]) -> str:
+    def _words(self, state: str, rows: list[Row]) -> str:
         e = self.experiment
-        unit, first = "rounds", "round 1 is under way"
+        unit, beginning = "rounds", "round 1 is under way"
         if is_one_shot(e):
-            unit, first = "epochs on the server", "the clients train"
+            unit, beginning = "epochs on the server", "the clients train"
         if state == "running" and not rows and not worked_on(e, self.store):
-            first = "its process starts, which takes some seconds"
-        far = f"{len(rows)} of {history_rows(e)} {unit}"
-        told = {
+            beginning = "its process starts, which takes some seconds"
+        progress = f"{len(rows)} of {history_rows(e)} {unit}"
+        state_in_words = {
             "new": f"not started, {history_rows(e)} {unit} to go",
-            "running": f"running, {far} done" if rows else f"running, {first}",
-            "elsewhere": f"another process works on it, {far} done",
-            "paused": f"{'paused' if self.held else 'interrupted'} after {far}; Resume goes on from there",
-            "finished": f"finished after {far}",
+            "running": f"running, {progress} done" if rows else f"running, {beginning}",
+            "elsewhere": f"another process works on it, {progress} done",
+            "paused": f"{'paused' if self.paused else 'interrupted'} after {progress}; Resume goes on from there",
+            "finished": f"finished after {progress}",
         }[state]
         history = evaluated(rows)
-        scored = history.test_accuracy.dropna()
-        accuracy = f" Test accuracy {scored.iloc[-1]:.2f} %, at best {scored.max():.2f} %." if len(scored) else ""
+        scores = history.test_accuracy.dropna()
+        result = f" Test accuracy {scores.iloc[-1]:.2f} %, at best {scores.max():.2f} %." if len(scores) else ""
         run = self.store.finished(e) if state == "finished" else None
         if run is not None and run.summary["failed"]:
-            accuracy += f" It failed: NaN or infinity in round {run.summary['failed_at']}."
-        if self.mistake:
-            accuracy += f" It ended with a mistake: {self.mistake.rstrip('.')}."
-        return f"{e}: {told}.{accuracy}"
+            result += f" It failed: NaN or infinity in round {run.summary['failed_at']}."
+        if self.error:
+            result += f" It ended with an error: {self.error.rstrip('.')}."
+        return f"{e}: {state_in_words}.{result}"
 
-    def _drawn(self, rows: list[Row]) -> Figure:
+    def _picture(self, rows: list[Row]) -> Figure:
         """Accuracy, loss, the global model on each client of the round, their labels."""
         history = evaluated(rows)
         with plots.style():
             figure = Figure(figsize=(10.8, 2.5))  # its layout is fixed: to work one out takes as long as to draw
-            accuracy, loss, each, labels = figure.subplots(1, 4)
+            accuracy, loss, by_client, labels = figure.subplots(1, 4)
             figure.subplots_adjust(left=0.035, right=0.995, bottom=0.18, top=0.9, wspace=0.2)
-            for ax, column, said in (
+            for ax, column, title in (
                 (accuracy, "test_accuracy", "test accuracy (%)"), (loss, "test_loss", "test loss (nats)")
             ):  # fmt: skip
                 ax.plot(history["round"], history[column], ".-", color=plots.COLOURS[0], linewidth=1.2, markersize=3)
-                ax.set(xlabel="epoch on the server" if is_one_shot(self.experiment) else "round", title=said)
+                ax.set(xlabel="epoch on the server" if is_one_shot(self.experiment) else "round", title=title)
                 ax.set_xlim(0, history_rows(self.experiment) + 0.5)
             accuracy.set_ylim(0, 100)
-            self._draw_clients(each, labels)
+            self._draw_clients(by_client, labels)
         return figure
 
-    def _draw_clients(self, each: Any, labels: Any) -> None:
-        seen = self.round
-        each.set(title="model on each client's data (%)", xlabel="client", ylim=(0, 100))
+    def _draw_clients(self, accuracy: Any, labels: Any) -> None:
+        round = self.round
+        accuracy.set(title="model on each client's data (%)", xlabel="client", ylim=(0, 100))
         labels.set(title="their labels (samples)", xlabel="class")
-        for ax in (each, labels):
+        for ax in (accuracy, labels):
             ax.grid(axis="x", visible=False)
-        if seen is None:
+        if round is None:
             return
-        places = np.arange(len(seen.clients))
-        if seen.accuracies is not None:
+        places = np.arange(len(round.clients))
+        if round.accuracies is not None:
             colours = plots.COLOURS[: len(places)] if len(places) <= len(plots.COLOURS) else plots.COLOURS[:1]
-            each.bar(places, seen.accuracies, color=colours)
+            accuracy.bar(places, round.accuracies, color=colours)
         step = -(-len(places) // 10)
-        each.set_xticks(places[::step], [str(client) for client in seen.clients[::step]])
-        each.set_xlim(-0.6, len(places) - 0.4)
-        each.set_xlabel("client" if is_one_shot(self.experiment) else f"client of round {seen.number}")
-        counts = seen.labels.cpu().numpy()
-        shown, bottom = counts if len(counts) <= len(plots.COLOURS) else counts.sum(0, keepdims=True), 0
-        for number, of_client in enumerate(shown):
+        accuracy.set_xticks(places[::step], [str(client) for client in round.clients[::step]])
+        accuracy.set_xlim(-0.6, len(places) - 0.4)
+        accuracy.set_xlabel("client" if is_one_shot(self.experiment) else f"client of round {round.number}")
+        counts = round.labels.cpu().numpy()
+        layers, bottom = counts if len(counts) <= len(plots.COLOURS) else counts.sum(0, keepdims=True), 0
+        for number, layer in enumerate(layers):
             labels.bar(
-                np.arange(counts.shape[1]), of_client, 0.85, bottom=bottom, color=plots.COLOURS[number],
+                np.arange(counts.shape[1]), layer, 0.85, bottom=bottom, color=plots.COLOURS[number],
                 edgecolor="white", linewidth=0.5,
             )  # fmt: skip
-            bottom = bottom + of_client
+            bottom = bottom + layer
         labels.xaxis.set_major_locator(MaxNLocator(integer=True))
 
     # -- looking at the store
@@ -321,20 +321,16 @@ class LiveRun(Explorer):
             words = shlex.split(self.text.value)
         except ValueError as error:
             raise ValueError(f"{self.text.value!r} cannot be taken apart into words: {error}") from None
-        chosen = described(words)
-        if chosen != self.experiment:
-            self.experiment, self.scene, self.round, self.mistake = chosen, None, None, ""
-            self.child = started(chosen, self.store)
+        experiment = described(words)
+        if experiment != self.experiment:
+            self.experiment, self.scene, self.round, self.error = experiment, None, None, ""
+            self.child = started(experiment, self.store)
             self._watch()
 
     def _watch(self) -> None:
         """Look again, and again as long as a process works on the run; without a kernel nobody waits for that."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            return
-        if self._look is None or self._look.done():
-            self._look = loop.create_task(self._looking())
+        if self.loop is not None and (self._look_task is None or self._look_task.done()):
+            self._look_task = self.loop.create_task(self._looking())
 
     def _progress(self, experiment: Experiment) -> tuple[int, bool]:
         """What must be told when it changes: the rounds that are done, and whether the process has begun with them."""
@@ -344,12 +340,12 @@ class LiveRun(Explorer):
     async def _looking(self) -> None:
         going = True
         while going:
-            e, seen = self.experiment, self._progress(self.experiment)
+            e, before = self.experiment, self._progress(self.experiment)
             try:
                 scene, round = await asyncio.to_thread(look, e, self.store, self.scene)
-            except ValueError as mistake:  # a data set that is not at hand
+            except ValueError as error:  # a data set that is not at hand
                 if e == self.experiment:
-                    self.mistake = str(mistake)
+                    self.error = str(error)
             else:
                 if e == self.experiment:
                     self.scene, self.round = scene, round
@@ -357,7 +353,7 @@ class LiveRun(Explorer):
                 continue
             going = self.state in ("running", "elsewhere")  # asked first: what ends in between is looked at once more
             self.refresh()
-            while going and e == self.experiment and self._progress(e) == seen:
+            while going and e == self.experiment and self._progress(e) == before:
                 await asyncio.sleep(EVERY)
                 if self.state not in ("running", "elsewhere"):
                     break

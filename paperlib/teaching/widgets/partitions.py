@@ -1,12 +1,12 @@
 """The partition explorer: what each client of a partition holds."""
 
-import html
 import math
 from typing import Any
 
 import ipywidgets as widgets
 import numpy as np
 import pandas as pd
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -15,9 +15,11 @@ from paperlib.data.datasets import DATASETS, available, training_labels
 from paperlib.data.partitions import MAX_DRAWS, PARTITIONS, NoDrawError, Partition, partition
 from paperlib.display import plots
 from paperlib.experiment import DEFAULTS
-from paperlib.teaching.widgets.explorer import Explorer, View, copyable
+from paperlib.markup import Markup, listed
+from paperlib.teaching.widgets.explorer import Explorer, View
 
 DRAWS = 500  # of a Dirichlet partition that leaves a client empty: the 20,000 of a run take seconds
+COLUMNS = {"heatmap": 200, "bubbles": 100}  # that can be told from each other on a screen; more clients share them
 
 
 def partition_explorer(
@@ -48,76 +50,77 @@ def partition_explorer(
         raise ValueError(f"unknown partition {partition!r}; choose one of {', '.join(PARTITIONS)}")
     if dataset not in at_hand:  # a set of the user's own
         at_hand.append(dataset)
-    elsewhere = _listed([name for name in DATASETS if name not in at_hand])
-    most = max(10, clients, int(training_labels(dataset)[0].max()) + 1)
-    of_set = _control(widgets.Dropdown, "data set", dataset, options=at_hand)
+    ways = ways_to_get([name for name in DATASETS if name not in at_hand])
+    classes = int(training_labels(dataset)[0].max()) + 1
+    data = _control(widgets.Dropdown, "data set", dataset, options=at_hand)
     kind = _control(widgets.Dropdown, "partition", partition, options=list(PARTITIONS))
     concentration = _control(
         widgets.FloatLogSlider, "alpha", alpha, min=min(-2, math.log10(alpha)), max=max(2, math.log10(alpha)), step=0.1,
         readout_format=".3g",
     )  # fmt: skip
-    each = _control(widgets.IntSlider, "classes per client", classes_per_client, min=1, max=max(10, classes_per_client))
-    number = _control(widgets.IntSlider, "clients", clients, min=1, max=max(1000, most))
-    stream = _control(widgets.BoundedIntText, "seed", seed, min=0, max=10**9)
-    stream.layout.width = "10em"
+    holding = _control(
+        widgets.IntSlider, "classes per client", classes_per_client, min=1, max=max(10, classes_per_client)
+    )
+    number = _control(widgets.IntSlider, "clients", clients, min=1, max=max(1000, clients, classes))
+    draw_seed = _control(widgets.BoundedIntText, "seed", seed, min=0, max=10**9)
+    draw_seed.layout.width = "10em"
     look = _control(widgets.ToggleButtons, "samples as", "heatmap", options=["heatmap", "bubbles"])
-    look.layout.width, look.style.button_width = "max-content", "6em"  # beside their name
+    look.layout.width, look.style.button_width = "max-content", "7em"  # beside their name
 
     def fit(_: object = None) -> None:
         """Show what the partition asks for."""
-        counted = kind.value == "classes_per_client"
-        each.layout.display = "" if counted else "none"
-        concentration.layout.display = "" if PARTITIONS[kind.value].needs_alpha and not counted else "none"
-        each.max = max(each.value, int(training_labels(of_set.value)[0].max()) + 1)
+        by_classes = kind.value == "classes_per_client"
+        holding.layout.display = "" if by_classes else "none"
+        concentration.layout.display = "" if PARTITIONS[kind.value].needs_alpha and not by_classes else "none"
+        holding.max = max(holding.value, int(training_labels(data.value)[0].max()) + 1)
 
-    def chosen() -> float | None:
+    def alpha_of_partition() -> float | None:
         """alpha as the partition takes it, in as many digits as the slider shows."""
         if not PARTITIONS[kind.value].needs_alpha:
             return None
-        return each.value if kind.value == "classes_per_client" else float(f"{concentration.value:.3g}")
+        return holding.value if kind.value == "classes_per_client" else float(f"{concentration.value:.3g}")
 
     def draw() -> View:
-        labels, writers = training_labels(of_set.value)
-        wanted: dict[str, Any] = {"clients": number.value, "alpha": chosen(), "seed": stream.value}
-        table, counts = held(parts(labels, writers, kind.value, **wanted))
+        labels, writers = training_labels(data.value)
+        settings: dict[str, Any] = {"clients": number.value, "alpha": alpha_of_partition(), "seed": draw_seed.value}
+        table, counts = contents(draw_partition(labels, writers, kind.value, **settings))
         with plots.style():
             figure = picture(table, counts, look.value)
-        line = experiment_line(of_set.value, kind.value, **wanted)
-        return View(words(table, counts.shape[1]), figure, copyable(line) + elsewhere)
+        code = experiment_line(data.value, kind.value, **settings)
+        return View(words(table, counts.shape[1]), figure, code, ways)
 
-    for control in (of_set, kind):
+    for control in (data, kind):
         control.observe(fit, "value")
     fit()
-    return Explorer([[of_set, kind, concentration, each], [number, stream, look]], draw)
+    return Explorer([[data, kind, concentration, holding], [number, draw_seed, look]], draw)
 
 
-def _listed(names: list[str]) -> str:
-    """HTML that says how to get these data sets."""
+def ways_to_get(names: list[str]) -> Markup:
+    """How to get these data sets, as HTML; nothing for none."""
     if not names:
-        return ""
-    ways = "".join(f"<li><code>{name}</code>: {html.escape(DATASETS[name].obtain)}</li>" for name in names)
-    return (
-        f"<details><summary>{_many(len(names), 'data set')} not at hand</summary>"
-        f"<p>Each becomes one file in the folder that PAPERLIB_DATA names, without it in data/sets:</p>"
-        f"<ul>{ways}</ul></details>"
-    )
+        return Markup()
+    ways = listed([Markup("<code>{}</code>: {}").format(name, DATASETS[name].obtain) for name in names])
+    return Markup(
+        "<details><summary>{} not at hand</summary>"
+        "<p>Each becomes one file in the folder that PAPERLIB_DATA names, without it in data/sets:</p>{}</details>"
+    ).format(_many(len(names), "data set"), ways)
 
 
 def _control(kind: Any, name: str, value: Any, **more: Any) -> Any:
     return kind(value=value, description=name, style={"description_width": "initial"}, **more)
 
 
-def parts(labels: Tensor, writers: Tensor | None, name: str, **wanted: Any) -> Partition:
+def draw_partition(labels: Tensor, writers: Tensor | None, name: str, **settings: Any) -> Partition:
     """`paperlib.data.partition`, which gives up earlier than for a run where a client stays empty."""
     try:
-        return partition(labels, name, writers=writers, draws=DRAWS, **wanted)
-    except NoDrawError as mistake:
-        raise ValueError(f"{mistake} (for a run it is drawn up to {MAX_DRAWS:,} times)") from mistake
+        return partition(labels, name, writers=writers, draws=DRAWS, **settings)
+    except NoDrawError as error:
+        raise ValueError(f"{error} (for a run it is drawn up to {MAX_DRAWS:,} times)") from error
 
 
-def held(divided: Partition) -> tuple[pd.DataFrame, Tensor]:
+def contents(parts: Partition) -> tuple[pd.DataFrame, Tensor]:
     """Samples, classes and label entropy (nats) per client; and samples per client and class, int64 [clients, C]."""
-    return divided.describe()[["samples", "classes", "label_entropy"]], divided.counts()
+    return parts.describe()[["samples", "classes", "label_entropy"]], parts.counts()
 
 
 def experiment_line(dataset: str, name: str, clients: int, alpha: float | None, seed: int) -> str:
@@ -131,11 +134,11 @@ def experiment_line(dataset: str, name: str, clients: int, alpha: float | None, 
 
 def words(table: pd.DataFrame, classes: int) -> str:
     """How many samples and how many kinds of labels the clients have."""
-    sizes, few, most = table.samples, int((table.classes < 2).sum()), math.log(classes)
+    sizes, skewed, most = table.samples, int((table.classes < 2).sum()), math.log(classes)
     return (
         f"{_many(len(table), 'client')}, {sizes.min():,} to {sizes.max():,} samples (median {sizes.median():,.0f}); "
         f"label entropy {table.label_entropy.mean():.2f} nats on average, of at most ln {classes} = {most:.2f} for all "
-        f"classes alike; {_many(few, 'client')} {'holds' if few == 1 else 'hold'} fewer than two classes."
+        f"classes alike; {_many(skewed, 'client')} {'holds' if skewed == 1 else 'hold'} fewer than two classes."
     )
 
 
@@ -144,21 +147,41 @@ def _many(number: int, what: str) -> str:
 
 
 def picture(table: pd.DataFrame, counts: Tensor, kind: str) -> Figure:
-    """Samples per client and class as a "heatmap" or "bubbles", the clients' sizes, and their label entropies."""
+    """Samples per client and class as a "heatmap" or "bubbles", the clients' sizes, and their label entropies.
+
+    Where clients are too many for a column each, like ones stand together: see `columns`.
+    """
     figure = Figure(figsize=(11.6, 6.2))
-    figure.subplots_adjust(left=0.045, right=0.99, bottom=0.075, top=0.955, hspace=0.32, wspace=0.12)
+    figure.subplots_adjust(left=0.06, right=0.99, bottom=0.075, top=0.955, hspace=0.32, wspace=0.12)
     axes = figure.subplot_mosaic([["samples", "samples"], ["sizes", "entropy"]])
-    plots.partition(counts, kind, axes["samples"])
+    clients = len(counts)
+    crowded = clients > COLUMNS[kind]
+    plots.partition(columns(counts, COLUMNS[kind]) if crowded else counts, kind, axes["samples"])
     _sizes(axes["sizes"], table.samples.to_numpy())
-    _entropy(axes["entropy"], table.label_entropy.to_numpy(), counts.shape[1])
-    titles = (f"samples{' (area)' * (kind == 'bubbles')}", "clients by size", "label entropy")
+    _entropies(axes["entropy"], table.label_entropy.to_numpy(), counts.shape[1])
+    what = f"samples, means of {COLUMNS[kind]} groups of clients" if crowded else "samples"
+    titles = (f"{what}{' (area)' * (kind == 'bubbles')}", "clients by size", "label entropy")
     for (name, ax), title in zip(axes.items(), titles, strict=True):
         plots.title(ax, title)
         for axis in (ax.xaxis, ax.yaxis):  # few: ticks are what a drawing spends most of its time on
             axis.set_major_locator(plots.MaxNLocator(5, integer=name != "entropy"))
         ax.set_axisbelow(True)
     axes["samples"].grid(kind == "bubbles")
+    if crowded:
+        axes["samples"].set_xlabel("clients, sorted by their most frequent class and its share")
+        axes["samples"].xaxis.set_major_formatter(lambda column, _: f"{column * clients / COLUMNS[kind]:.0f}")
     return figure
+
+
+def columns(counts: Tensor, number: int) -> Tensor:
+    """Clients with the same most frequent class side by side, by its share; the means of so many groups, [number, C].
+
+    In the clients' own order neighbours are unlike, and their means would hide how unlike.
+    """
+    most, frequent = counts.max(1)
+    share = most / counts.sum(1)
+    order = np.lexsort((-share.numpy(), frequent.numpy()))
+    return torch.stack([group.double().mean(0) for group in counts[order].tensor_split(number)])
 
 
 def _sizes(ax: Axes, samples: np.ndarray) -> None:
@@ -168,9 +191,15 @@ def _sizes(ax: Axes, samples: np.ndarray) -> None:
     ax.legend(loc="upper right")
 
 
-def _entropy(ax: Axes, entropy: np.ndarray, classes: int) -> None:
-    ax.vlines(range(len(entropy)), 0, entropy, color=plots.COLOURS[0], linewidth=max(1.2, 150 / len(entropy)))
+def _entropies(ax: Axes, entropies: np.ndarray, classes: int) -> None:
+    """A line per client; where these would run into each other, one outline of all, from the highest to the lowest."""
+    clients = len(entropies)
+    if clients > COLUMNS["heatmap"]:
+        ax.stairs(np.sort(entropies)[::-1], np.arange(clients + 1) - 0.5, fill=True, color=plots.COLOURS[0])
+    else:
+        ax.vlines(range(clients), 0, entropies, color=plots.COLOURS[0], linewidth=max(1.2, 150 / clients))
     ax.axhline(math.log(classes), color="0.2", linestyle=":", linewidth=1.2, label=f"all classes alike, ln {classes}")
-    ax.axhline(entropy.mean(), color=plots.COLOURS[1], linestyle="--", linewidth=1.5, label="mean of the clients")
-    ax.set(xlim=(-0.7, len(entropy) - 0.3), ylim=(0, 1.3 * math.log(classes)), xlabel="client", ylabel="nats")
+    ax.axhline(entropies.mean(), color=plots.COLOURS[1], linestyle="--", linewidth=1.5, label="mean of the clients")
+    order = "clients, from the highest entropy to the lowest" if clients > COLUMNS["heatmap"] else "client"
+    ax.set(xlim=(-0.7, clients - 0.3), ylim=(0, 1.3 * math.log(classes)), xlabel=order, ylabel="nats")
     ax.legend(loc="upper right", ncols=2)

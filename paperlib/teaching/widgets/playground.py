@@ -24,10 +24,10 @@ from paperlib.teaching.plane import (
     Trace,
     begin,
     choices_of,
+    effective_options,
     problem,
-    refused,
-    runs,
-    telling_options,
+    refusals,
+    runnable,
 )  # fmt: skip
 from paperlib.teaching.widgets.explorer import Explorer, View
 
@@ -38,7 +38,7 @@ GREY = "0.5"
 LINE = plots.COLOURS[5]
 
 Options = tuple[tuple[str, Any], ...]
-make = lru_cache(maxsize=4)(problem)
+cached_problem = lru_cache(maxsize=4)(problem)
 
 
 def method_playground(
@@ -46,7 +46,7 @@ def method_playground(
     kind: str = "quadratic",
     *,
     clients: int = 3,
-    apart: float = 1.5,
+    distance: float = 1.5,
     conditioning: float = 5.0,
     sampled: int | None = None,
     local_steps: int = 5,
@@ -56,37 +56,37 @@ def method_playground(
 ) -> Explorer:
     """A method at work in two dimensions: the ways of the clients in a round, that of the server, what the method adds.
 
-    method: one of `paperlib.methods.REGISTRY` that runs with two parameters. kind, clients, apart, conditioning, seed:
-    see `paperlib.teaching.plane.problem`. sampled (None: all), local_steps, lr, rounds: see
+    method: one of `paperlib.methods.REGISTRY` that runs with two parameters. kind, clients, distance, conditioning,
+    seed: see `paperlib.teaching.plane.problem`. sampled (None: all), local_steps, lr, rounds: see
     `paperlib.teaching.plane.begin`, the code of all runs. These are the values at the start; all but the seed have a
     control.
 
         from paperlib.teaching import widgets
-        widgets.method_playground("fedgps", clients=4, apart=2.0)
+        widgets.method_playground("fedgps", clients=4, distance=2.0)
 
     Raises ValueError for a method that does not run here, with its reason, and for impossible values.
     """
-    problem(kind, clients=clients, apart=apart, conditioning=conditioning, seed=seed)
-    if method not in runs(kind):
-        known = f"unknown method {method!r}; here run {', '.join(runs(kind))}"
-        raise ValueError(refused(kind).get(method, known))
-    controls = _Controls(method, kind, clients, apart, conditioning, sampled or clients, local_steps, lr, rounds)
+    problem(kind, clients=clients, distance=distance, conditioning=conditioning, seed=seed)
+    if method not in runnable(kind):
+        known = f"unknown method {method!r}; here run {', '.join(runnable(kind))}"
+        raise ValueError(refusals(kind).get(method, known))
+    controls = _Controls(method, kind, clients, distance, conditioning, sampled or clients, local_steps, lr, rounds)
 
     @lru_cache(maxsize=8)  # a move back costs nothing, and FedAvg is played once for all methods
-    def begun(at: Problem, name: str, options: Options, **settings: Any) -> Trace:
+    def trace_of(at: Problem, name: str, options: Options, **settings: Any) -> Trace:
         return begin(at, name, dict(options), **settings)
 
     def draw() -> View:
-        at = make(
-            controls.kind.value, clients=controls.clients.value, apart=controls.apart.value,
+        at = cached_problem(
+            controls.kind.value, clients=controls.clients.value, distance=controls.distance.value,
             conditioning=controls.conditioning.value, seed=seed,
         )  # fmt: skip
-        wanted = [(controls.method.value, controls.chosen())] + [("fedavg", ())] * controls.compare.value
+        methods = [(controls.method.value, controls.chosen_options())] + [("fedavg", ())] * controls.compare.value
         traces = [
-            begun(
+            trace_of(
                 at, name, options, sampled=controls.sampled.value, local_steps=controls.local_steps.value,
                 lr=controls.lr.value, rounds=controls.rounds.value,
-            ) for name, options in wanted
+            ) for name, options in methods
         ]  # fmt: skip
         # The first view is complete, for whoever has no front end; the others grow, and the kernel stays responsive.
         budget = LATER if all(trace.rounds for trace in traces) else AT_ONCE
@@ -94,11 +94,12 @@ def method_playground(
         for trace in traces:
             if not trace.finished and (not trace.rounds or time.perf_counter() < until):
                 trace.go_on(until - time.perf_counter())
-        shown = min(controls.round.value, len(traces[0].rounds))
+        round = min(controls.round.value, len(traces[0].rounds))
         with plots.style():
-            figure = picture(traces, shown)
-        more = not_there(controls.kind.value)
-        return View(words(traces, shown), figure, more, unfinished=not all(trace.finished for trace in traces))
+            figure = picture(traces, round)
+        more = missing_methods(controls.kind.value)
+        unfinished = not all(trace.finished for trace in traces)
+        return View(words(traces, round), figure, more=more, unfinished=unfinished)
 
     controls.explorer = Explorer(controls.rows, draw)
     return controls.explorer
@@ -108,17 +109,17 @@ class _Controls:
     """The controls, and what they say of each other: a kind has its methods, a method its options."""
 
     def __init__(
-        self, method: str, kind: str, clients: int, apart: float, conditioning: float, sampled: int, local_steps: int,
-        lr: float, rounds: int,
+        self, method: str, kind: str, clients: int, distance: float, conditioning: float, sampled: int,
+        local_steps: int, lr: float, rounds: int,
     ):  # fmt: skip
         self.explorer: Explorer | None = None
         self.kind = _control(widgets.Dropdown, "losses", kind, options=list(KINDS))
         self.clients = _control(widgets.IntSlider, "clients", clients, min=2, max=5)
-        self.apart = _control(widgets.FloatSlider, "how far apart", apart, min=0, max=max(3, apart), step=0.1)
+        self.distance = _control(widgets.FloatSlider, "how far apart", distance, min=0, max=max(3, distance), step=0.1)
         self.conditioning = _control(
             widgets.FloatSlider, "conditioning", conditioning, min=1, max=max(20, conditioning), step=0.5
         )
-        self.method = _control(widgets.Dropdown, "method", method, options=list(runs(kind)))
+        self.method = _control(widgets.Dropdown, "method", method, options=list(runnable(kind)))
         self.options = widgets.HBox(layout={"flex_flow": "row wrap"})
         self.sampled = _control(widgets.IntSlider, "clients per round", sampled, min=1, max=clients)
         self.local_steps = _control(widgets.IntSlider, "local steps", local_steps, min=1, max=max(20, local_steps))
@@ -131,7 +132,7 @@ class _Controls:
         self.round.layout.width = "30em"
         self.compare = _control(widgets.Checkbox, "compare with FedAvg", True, indent=False)
         self.rows = [
-            [self.kind, self.clients, self.apart, self.conditioning],
+            [self.kind, self.clients, self.distance, self.conditioning],
             [self.method, self.options],
             [self.sampled, self.local_steps, self.lr, self.rounds],
             [self.round, self.compare],
@@ -143,27 +144,27 @@ class _Controls:
         self.rounds.observe(lambda _: setattr(self.round, "max", self.rounds.value), "value")
         self._other_method()
 
-    def chosen(self) -> Options:
+    def chosen_options(self) -> Options:
         """The options of the method that are not its defaults."""
         name, defaults = self.method.value, options_of(REGISTRY[self.method.value])
         moved = {c.description: c.value for c in self.options.children if c.value != defaults[c.description]}
-        return tuple((runs(self.kind.value)[name] | moved).items())
+        return tuple((runnable(self.kind.value)[name] | moved).items())
 
     def _other_kind(self, _: object) -> None:
-        before, there = self.method.value, list(runs(self.kind.value))
-        self.method.options = there
-        self.method.value = before if before in there else "fedavg"
+        before, options = self.method.value, list(runnable(self.kind.value))
+        self.method.options = options
+        self.method.value = before if before in options else "fedavg"
         self._other_method()
 
     def _other_method(self, _: object = None) -> None:
         name = self.method.value
         children: list[Any] = []
-        for option, default in telling_options(self.kind.value, name).items():
+        for option, default in effective_options(self.kind.value, name).items():
             if choices := choices_of(name, option):
                 children.append(_control(widgets.Dropdown, option, default, options=list(choices)))
             else:
-                number = widgets.IntText if isinstance(default, int) else widgets.FloatText
-                children.append(_control(number, option, default))
+                kind = widgets.IntText if isinstance(default, int) else widgets.FloatText
+                children.append(_control(kind, option, default))
                 children[-1].layout.width = "13em"
         self.options.children = children
         if self.explorer is not None:
@@ -174,38 +175,37 @@ def _control(kind: Any, name: str, value: Any, **more: Any) -> Any:
     return kind(value=value, description=name, style={"description_width": "initial"}, **more)
 
 
-def words(traces: list[Trace], shown: int) -> str:
+def words(traces: list[Trace], round: int) -> str:
     """What is seen in a round: how far the clients drift, how near the server is, and what the method adds."""
     trace = traces[0]
-    ways, e = trace.rounds[shown - 1], trace.method.context.experiment
+    ways, e = trace.rounds[round - 1], trace.method.context.experiment
     drifts = [way.drift for way in ways]
     farthest = max(ways, key=lambda way: way.drift).client
     moved = np.linalg.norm(np.mean([way.points[-1] - way.received for way in ways], 0))
     parts = [
-        f"{e.method} in round {shown} of {e.rounds}.",
+        f"{e.method} in round {round} of {e.rounds}.",
         f"{_many(len(ways), 'client')} of {e.clients} took part, with {_many(e.local_epochs, 'step')} each; on average "
         f"they end {np.mean(drifts):.2f} from the model they received (client {farthest} {max(drifts):.2f}), and the "
         f"mean of their models {moved:.2f}; what is less is where their drifts cancel."
         if len(ways) > 1
         else f"Client {farthest} alone took part and ends {drifts[0]:.2f} from the model it received.",
     ]
-    others = [t for t in traces[1:] if len(t.distances) > shown]
-    beside = "".join(f" (FedAvg {t.distances[shown]:.3f})" for t in others)
-    parts.append(f"The server is then {trace.distances[shown]:.3f} from the global optimum{beside}.")
-    if (last := len(trace.rounds)) > shown:
+    others = [t for t in traces[1:] if len(t.distances) > round]
+    beside = "".join(f" (FedAvg {t.distances[round]:.3f})" for t in others)
+    parts.append(f"The server is then {trace.distances[round]:.3f} from the global optimum{beside}.")
+    if (last := len(trace.rounds)) > round:
         beside = "".join(f" (FedAvg {t.distances[last]:.3f})" for t in traces[1:] if len(t.distances) > last)
         parts.append(f"After round {last} it is {trace.distances[last]:.3f}{beside}.")
     if not np.isfinite(trace.server[-1]).all():
         parts.append(f"It diverges: from round {last} on the model is not finite. A smaller learning rate may help.")
-    said = {arrow.what for way in ways for arrow in way.arrows}
-    for what in sorted(said):
+    for what in sorted({arrow.what for way in ways for arrow in way.arrows}):
         lengths = [float(np.linalg.norm(arrow.by)) for way in ways for arrow in way.arrows if arrow.what == what]
         parts.append(f"Arrows, {what}: {np.mean(lengths):.2f} long on average.")
     if trace.line is not None:
         parts.append(_projected(trace))
     for option, value in e.method_options.items():
-        if e.method in refused(trace.problem.kind) and runs(trace.problem.kind)[e.method].get(option) == value:
-            parts.append(f"It runs here with {option} = {value} only: {refused(trace.problem.kind)[e.method]}.")
+        if e.method in refusals(trace.problem.kind) and runnable(trace.problem.kind)[e.method].get(option) == value:
+            parts.append(f"It runs here with {option} = {value} only: {refusals(trace.problem.kind)[e.method]}.")
     if e.method != "fedavg" and others and _same(trace, others[0]):
         parts.append("Here it takes the very steps of FedAvg.")
     return " ".join(parts)
@@ -237,31 +237,31 @@ def _many(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def not_there(kind: str) -> Markup:
+def missing_methods(kind: str) -> Markup:
     """The methods that are not among the choices, with their reasons, as HTML."""
-    why = {name: reason for name, reason in refused(kind).items() if name not in runs(kind)}
-    rows = listed([Markup("<b>{}</b>: {}").format(name, reason) for name, reason in why.items()])
+    reasons = {name: reason for name, reason in refusals(kind).items() if name not in runnable(kind)}
+    rows = listed([Markup("<b>{}</b>: {}").format(name, reason) for name, reason in reasons.items()])
     return Markup("<details><summary>{} cannot run here, and why</summary>{}</details>").format(
-        _many(len(why), "method"), rows
+        _many(len(reasons), "method"), rows
     )
 
 
 # -- the picture
 
 
-def picture(traces: list[Trace], shown: int) -> Figure:
-    """The plane in the round shown, and the distance to the optimum over the rounds. traces: the method's, FedAvg's."""
+def picture(traces: list[Trace], round: int) -> Figure:
+    """The plane in a round, and the distance to the optimum over the rounds. traces: the method's, FedAvg's."""
     figure = Figure(figsize=(11.6, 4.7))
     plane = figure.add_axes((0.04, 0.07, 0.495, 0.87))
     curve = figure.add_axes((0.745, 0.11, 0.245, 0.79))
-    _plane(plane, traces, shown)
-    _curve(curve, traces, shown)
-    handles = _legend(traces, shown)
+    _plane(plane, traces, round)
+    _curve(curve, traces, round)
+    handles = _legend(traces, round)
     figure.legend(handles=handles, loc="center left", bbox_to_anchor=(0.54, 0.5), fontsize=8, handlelength=2.2)
     return figure
 
 
-def _plane(ax: Axes, traces: list[Trace], shown: int) -> None:
+def _plane(ax: Axes, traces: list[Trace], round: int) -> None:
     trace = traces[0]
     p = trace.problem
     x, y, values = _landscape(p, _window(traces))
@@ -271,9 +271,9 @@ def _plane(ax: Axes, traces: list[Trace], shown: int) -> None:
     _contours(ax, x, y, values.mean(0), _levels(values.mean(0), 9, 1.0), color="0.75", linewidth=0.9)
     ax.plot(*p.optimum, "*", color="black", markersize=13, zorder=5)
     for other in traces[1:]:
-        ax.plot(*np.stack(other.server[: shown + 1]).T, "--.", color=GREY, linewidth=1.2, markersize=4, zorder=3)
-    ax.plot(*np.stack(trace.server[: shown + 1]).T, "-o", color="black", linewidth=1.6, markersize=3.5, zorder=6)
-    for way in trace.rounds[shown - 1]:
+        ax.plot(*np.stack(other.server[: round + 1]).T, "--.", color=GREY, linewidth=1.2, markersize=4, zorder=3)
+    ax.plot(*np.stack(trace.server[: round + 1]).T, "-o", color="black", linewidth=1.6, markersize=3.5, zorder=6)
+    for way in trace.rounds[round - 1]:
         colour, line = plots.COLOURS[way.client], plots.LINES[way.client % 4]
         ax.plot(*way.points.T, line, color=colour, linewidth=1.5, zorder=7)
         ax.plot(*way.points[1:].T, MARKS[way.client], color=colour, markersize=3.5, zorder=7)
@@ -288,7 +288,7 @@ def _plane(ax: Axes, traces: list[Trace], shown: int) -> None:
     ax.grid(False)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(plots.MaxNLocator(5))
-    plots.title(ax, f"{trace.method.context.experiment.method}, round {shown}: θ in the plane")
+    plots.title(ax, f"{trace.method.context.experiment.method}, round {round}: θ in the plane")
 
 
 def _contours(ax: Axes, x: Points, y: Points, z: Points, levels: Points, **look: Any) -> None:
@@ -297,15 +297,15 @@ def _contours(ax: Axes, x: Points, y: Points, z: Points, levels: Points, **look:
     ax.add_collection(LineCollection(lines, zorder=1, **look), autolim=False)
 
 
-def _curve(ax: Axes, traces: list[Trace], shown: int) -> None:
+def _curve(ax: Axes, traces: list[Trace], round: int) -> None:
     """Distances over the rounds, between powers of ten."""
     looks = [("-", "black", 2.5), ("--", GREY, 2)]
-    seen = np.concatenate([trace.distances[np.isfinite(trace.distances)] for trace in traces]).clip(1e-9, 1e9)
+    finite = np.concatenate([trace.distances[np.isfinite(trace.distances)] for trace in traces]).clip(1e-9, 1e9)
     for trace, (line, colour, order) in zip(traces, looks, strict=False):
         ax.semilogy(trace.distances.clip(1e-9), line, color=colour, linewidth=1.6, zorder=order)
-    ax.axvline(shown, color="0.3", linewidth=0.8, linestyle=":")
+    ax.axvline(round, color="0.3", linewidth=0.8, linestyle=":")
     ax.set_xlim(0, traces[0].method.context.experiment.rounds)
-    ax.set_ylim(10 ** np.floor(np.log10(seen.min())), 10 ** np.ceil(np.log10(seen.max()) + 1e-9))
+    ax.set_ylim(10 ** np.floor(np.log10(finite.min())), 10 ** np.ceil(np.log10(finite.max()) + 1e-9))
     ax.minorticks_off()
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.xaxis.set_major_locator(plots.MaxNLocator(5, integer=True))
@@ -313,20 +313,20 @@ def _curve(ax: Axes, traces: list[Trace], shown: int) -> None:
     plots.title(ax, "distance to the global optimum")
 
 
-def _legend(traces: list[Trace], shown: int) -> list[Line2D]:
+def _legend(traces: list[Trace], round: int) -> list[Line2D]:
     trace = traces[0]
-    here = {way.client for way in trace.rounds[shown - 1]}
+    present = {way.client for way in trace.rounds[round - 1]}
     handles = [Line2D([], [], color="black", marker="o", markersize=3.5, label="server")]
     handles += [Line2D([], [], color=GREY, linestyle="--", label="server of FedAvg") for _ in traces[1:]]
     for k in range(trace.problem.clients):
         look: dict[str, Any] = {"color": plots.COLOURS[k], "marker": MARKS[k], "markersize": 4}
-        look["linestyle"] = plots.LINES[k % 4] if k in here else ""
-        handles.append(Line2D([], [], label=f"client {k}" + ("" if k in here else ", absent"), **look))
+        look["linestyle"] = plots.LINES[k % 4] if k in present else ""
+        handles.append(Line2D([], [], label=f"client {k}" + ("" if k in present else ", absent"), **look))
     hollow: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 7}
     handles.append(Line2D([], [], color=GREY, markerfacecolor="white", label="optimum of a client", **hollow))
     handles.append(Line2D([], [], color="black", linestyle="", marker="*", markersize=10, label="global optimum"))
     handles.append(Line2D([], [], color="0.75", label="global loss"))
-    for what in sorted({arrow.what for way in trace.rounds[shown - 1] for arrow in way.arrows}):
+    for what in sorted({arrow.what for way in trace.rounds[round - 1] for arrow in way.arrows}):
         head, _, symbol = what.partition(", ")
         handles.append(
             Line2D(

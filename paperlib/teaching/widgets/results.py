@@ -25,12 +25,10 @@ from paperlib.runs.store import evaluated
 from paperlib.teaching.widgets.explorer import Explorer, View
 
 ANY = "all"
-LISTED = 300  # rows of the list; a browser is slow with many more
-DRAWN = 10  # curves, as many as there are colours
-BAD = 20  # of the runs that cannot be shown, as many are named
+ROWS = 300  # of the list; a browser is slow with many more
+CURVES = 10  # as many as there are colours
+REASONS = 20  # of the runs that cannot be shown, as many are named
 FIRST = 3  # runs that are chosen at the beginning
-STYLE = """<style>.runs select { font-family: monospace; font-size: 12px }
-.runs-head { font: 12px monospace; white-space: pre; margin: 0; padding-left: 11px } </style>"""
 
 
 def result_browser(store: Path | str | None = None, find: str = "") -> Explorer:
@@ -53,24 +51,24 @@ class ResultBrowser(Explorer):
             continuous_update=True, layout={"width": "36em"},
         )  # fmt: skip
         self.scale = self._choice("Scale", sorted(set(self.runs.scale) - {""}))
-        there = {paper for papers in self.runs.paper for paper in papers}
-        self.paper = self._choice("Paper", [(TITLES[paper], paper) for paper in TITLES if paper in there])
+        papers = {paper for of_run in self.runs.paper for paper in of_run}
+        self.paper = self._choice("Paper", [(TITLES[paper], paper) for paper in TITLES if paper in papers])
         self.method = self._choice("Method", sorted(set(self.runs.method)))
         self.dataset = self._choice("Data set", sorted(set(self.runs["data set"])))
         self.setting = self._choice("Setting", sorted(set(self.runs.setting)), width="26em")
         head = "  ".join(_cell(name, width) for name, width in WIDTHS.items())
-        self.head = widgets.HTML(f'{STYLE}<p class="runs-head" aria-hidden="true">{head}</p>')
+        self.head = widgets.HTML(Markup('<p class="runs-head" aria-hidden="true">{}</p>').format(head))
         self.list = widgets.SelectMultiple(
             description="Runs", rows=12, layout={"width": "1080px"}, style={"description_width": "0px"}
         )
         self.list.add_class("runs")
         self.count = widgets.HTML()
         self.search = widgets.Button(description="", layout={"width": "auto"})
-        self.search.on_click(self._search)
-        self._searching: asyncio.Task[None] | None = None
+        self.search.on_click(lambda _: self.call(self._search))
+        self._search_task: asyncio.Task[None] | None = None
         self._filter: tuple[Any, ...] | None = None
         self._histories: dict[str, pd.DataFrame] = {}
-        self._shown: tuple[tuple[str, ...], View] | None = None
+        self._latest: tuple[tuple[str, ...], View] | None = None
         super().__init__(
             [
                 [self.words, self.scale, self.paper], [self.method, self.dataset, self.setting],
@@ -83,7 +81,7 @@ class ResultBrowser(Explorer):
     def _read(self) -> None:
         """Read the store: what can be listed, and why some of it cannot."""
         own = finished_runs(self.store)
-        self.runs, self.bad = listing(self.store, own), own.bad
+        self.runs, self.unreadable = listing(self.store, own), own.bad
 
     @staticmethod
     def _choice(name: str, options: Sequence[Any], width: str = "14em") -> widgets.Dropdown:
@@ -97,19 +95,19 @@ class ResultBrowser(Explorer):
         chosen = (self.words.value, self.scale.value, self.paper.value, self.method.value, self.dataset.value,
                   self.setting.value)  # fmt: skip
         if chosen != self._filter:
-            before, self._filter = self._filter, chosen
-            self._list(self.fitting(), first=before is None)
+            first, self._filter = self._filter is None, chosen
+            self._list(self.fitting(), first)
         digests = tuple(self.list.value)
-        if self._shown is None or self._shown[0] != digests:
-            self._shown = digests, self._view(self.runs.loc[list(digests)])
-        return self._shown[1]
+        if self._latest is None or self._latest[0] != digests:
+            self._latest = digests, self._view(self.runs.loc[list(digests)])
+        return self._latest[1]
 
     def _view(self, runs: pd.DataFrame) -> View:
         if runs.empty:
             return View("Choose one run or several in the list to see their curves and where they are from.")
-        histories = {digest: self.history(digest) for digest in runs.index[:DRAWN]}
+        histories = {digest: self.history(digest) for digest in runs.index[:CURVES]}
         names = dict(zip(runs.index, _names(runs), strict=True))
-        return View(_said(runs, names), _drawn(histories, names), _provenance(runs, names))
+        return View(_accuracies(runs, names), _curves(histories, names), more=_provenance(runs, names))
 
     def fitting(self) -> pd.DataFrame:
         """The runs that the controls let through."""
@@ -130,48 +128,48 @@ class ResultBrowser(Explorer):
         """One row per evaluated round of a run."""
         if digest not in self._histories:
             file, folder = self.runs.at[digest, "file"], self.runs.at[digest, "folder"]
-            found = evaluated(read_history(Path(str(folder)))) if folder else shipped_runs.history(digest, str(file))
-            self._histories[digest] = found
+            rows = evaluated(read_history(Path(str(folder)))) if folder else shipped_runs.history(digest, str(file))
+            self._histories[digest] = rows
         return self._histories[digest]
 
     def _list(self, fitting: pd.DataFrame, first: bool) -> None:
-        listed = fitting[:LISTED]
-        kept = [digest for digest in self.list.value if digest in listed.index]
-        self.list.options = [(_line(run), digest) for digest, run in listed.iterrows()]
-        self.list.value = list(listed.index[:FIRST]) if first else kept
-        more = f", of which the first {LISTED} are listed" if len(fitting) > LISTED else ""
-        counted = f"{len(fitting):,} of {len(self.runs):,} runs fit{more}."
-        self.count.value = Markup('<p aria-live="polite">{}</p>{}').format(counted, _refused(self.bad))
-        unknown = len(self._unknown())
-        self.search.description = f"Find the tables of {unknown} runs made here (half a minute)"
-        self.search.layout.display = "" if unknown else "none"
+        rows = fitting[:ROWS]
+        chosen = [digest for digest in self.list.value if digest in rows.index]
+        self.list.options = [(_line(run), digest) for digest, run in rows.iterrows()]
+        self.list.value = list(rows.index[:FIRST]) if first else chosen
+        more = f", of which the first {ROWS} are listed" if len(fitting) > ROWS else ""
+        count = f"{len(fitting):,} of {len(self.runs):,} runs fit{more}."
+        self.count.value = Markup('<p aria-live="polite">{}</p>{}').format(count, _unreadable(self.unreadable))
+        unplaced = len(self._unplaced())
+        self.search.description = f"Find the tables of {unplaced} runs made here (half a minute)"
+        self.search.layout.display = "" if unplaced else "none"
 
-    def _unknown(self) -> list[str]:
-        """Runs of this machine of which nobody has found out yet where they stand."""
+    def _unplaced(self) -> list[str]:
+        """Runs of this machine of which it is not known in which tables they stand."""
         known = {**index.shipped(), **index.known(self.store)}
         return [digest for digest in self.runs.index[self.runs.file == ""] if digest not in known]
 
-    def _search(self, _: object) -> None:
+    def _search(self) -> None:
         self.search.disabled, self.search.description = True, "Finding the tables ..."
-        wanted = self._unknown()
+        digests = self._unplaced()
 
-        async def found() -> None:
-            await asyncio.to_thread(index.remember, self.store, wanted)
+        async def search() -> None:
+            await asyncio.to_thread(index.remember, self.store, digests)
             self._read()
-            self._filter, self._shown = (), None
+            self._filter, self._latest = (), None
             self.search.disabled = False
             self.refresh()
 
-        self._searching = asyncio.ensure_future(found())
+        self._search_task = asyncio.ensure_future(search())
 
 
-def _refused(bad: Mapping[str, str]) -> Markup:
+def _unreadable(reasons: Mapping[str, str]) -> Markup:
     """The runs that cannot be shown, a line for each; nothing where there are none."""
-    if not bad:
+    if not reasons:
         return Markup()
-    lines = list(bad.values())[:BAD] + [f"and {len(bad) - BAD} more"] * (len(bad) > BAD)
+    lines = list(reasons.values())[:REASONS] + [f"and {len(reasons) - REASONS} more"] * (len(reasons) > REASONS)
     return Markup("<details><summary>{} runs of this machine cannot be shown.</summary>{}</details>").format(
-        len(bad), listed(lines)
+        len(reasons), listed(lines)
     )
 
 
@@ -205,20 +203,20 @@ def _names(runs: pd.DataFrame) -> list[str]:
     for _, run in runs.iterrows():
         parts = [f"seed {run.seed}" if column == "seed" else str(run[column]) for column in differing]
         names.append(", ".join([run.method, *filter(None, parts)]))
-    several = Counter(names)
-    return [f"{n} ({digest[:6]})" if several[n] > 1 else n for n, digest in zip(names, runs.index, strict=True)]
+    count = Counter(names)
+    return [f"{n} ({digest[:6]})" if count[n] > 1 else n for n, digest in zip(names, runs.index, strict=True)]
 
 
-def _said(runs: pd.DataFrame, names: Mapping[str, str]) -> str:
-    told = [
+def _accuracies(runs: pd.DataFrame, names: Mapping[str, str]) -> str:
+    accuracies = [
         f"{names[str(digest)]}: {'failed' if run.failed else _percent(run['last 10']) + ' %'}"
         for digest, run in runs.iterrows()
     ]
-    more = f" The first {DRAWN} are drawn." if len(runs) > DRAWN else ""
-    return f"Test accuracy over the last ten evaluations. {'; '.join(told)}.{more}"
+    more = f" The first {CURVES} are drawn." if len(runs) > CURVES else ""
+    return f"Test accuracy over the last ten evaluations. {'; '.join(accuracies)}.{more}"
 
 
-def _drawn(histories: Mapping[str, pd.DataFrame], names: Mapping[str, str]) -> Figure:
+def _curves(histories: Mapping[str, pd.DataFrame], names: Mapping[str, str]) -> Figure:
     """Accuracy and loss over rounds, the runs side by side."""
     look = plots.looks([names[digest] for digest in histories])
     with plots.style():
@@ -228,9 +226,9 @@ def _drawn(histories: Mapping[str, pd.DataFrame], names: Mapping[str, str]) -> F
             label = names[digest].replace("$", r"\$")  # a sign, not the beginning of a formula
             for ax, column in zip(axes, ("test_accuracy", "test_loss"), strict=True):
                 ax.plot(history["round"], history[column], line, color=colour, linewidth=1.4, label=label)
-        for ax, said in zip(axes, ("test accuracy (%)", "test loss (nats)"), strict=True):
+        for ax, quantity in zip(axes, ("test accuracy (%)", "test loss (nats)"), strict=True):
             ax.set_xlabel("round")
-            ax.set_ylabel(said)
+            ax.set_ylabel(quantity)
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=1 if max(map(len, labels)) > 60 else 2)
     return figure
