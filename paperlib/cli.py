@@ -239,7 +239,8 @@ def plan(
 @app.command()
 def scorecard(
     readme: Annotated[
-        bool, typer.Option(help="rewrite the README's summary, from shipped runs, and nothing else")
+        bool,
+        typer.Option(help="rewrite the README's summary and docs/findings.md, from shipped runs, and nothing else"),
     ] = False,
 ) -> None:
     """How far the tables are reproduced, and which of the papers' claims hold in our runs."""
@@ -251,7 +252,7 @@ def scorecard(
     with sentences():
         if readme:
             needs_checkout("--readme")
-            console.print(f"written to {pages.write_summary()}", soft_wrap=True)
+            console.print(f"written to {' and '.join(map(str, pages.write_summaries()))}", soft_wrap=True)
             return
         card = judge()
         for paper, title in papers.TITLES.items():

@@ -118,18 +118,45 @@ def test_the_real_claims_and_tables_are_there():
     assert whole[list(claims.VERDICTS)].sum(axis=1).to_dict() == made.claims.groupby("paper").size().to_dict()
 
 
-def test_the_readme_has_the_summary_of_the_shipped_runs():
-    readme = scorecard_page.README.read_text()
-    block = re.search(r"(?<=<!-- scorecard -->\n).*?(?=<!-- /scorecard -->)", readme, re.DOTALL)
-    assert block.group() == scorecard_page.summary()
+@pytest.fixture(scope="module")
+def shipped_card():
+    return scorecard.scorecard(shipped_only=True, scales=scorecard.COMPARED)
+
+
+@pytest.mark.parametrize(
+    "page, name, write",
+    [
+        (scorecard_page.README, "scorecard", scorecard_page.summary),
+        (scorecard_page.FINDINGS, "columns", scorecard_page.tables_with_runs),
+        (scorecard_page.FINDINGS, "claims", scorecard_page.decided_claims),
+    ],
+)
+def test_the_pages_say_what_the_shipped_runs_say(shipped_card, page, name, write):
+    block = re.search(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", page.read_text(), re.DOTALL)
+    assert block.group() == write(shipped_card)
+
+
+def test_a_claim_that_was_decided_stands_with_its_verdict_and_its_runs(card):
+    lines = scorecard_page.decided_claims(card(seeds=3)).splitlines()[2:]
+    decided = scorecard_page.claims(card(seeds=3), "gc_fed").query("verdict != 'not run'")
+    assert len(lines) == len(decided) > 0
+    for line, row in zip(lines, decided.to_dict("records"), strict=True):
+        assert f"| **{row['verdict']}** | {row['ours']} | {row['from']}; {row['scale']} |" in line
+    assert scorecard_page.decided_claims(card(seeds=1)).count("\n") == 2  # the head alone
 
 
 def test_only_what_is_between_the_markers_is_rewritten(tmp_path, monkeypatch):
-    monkeypatch.setattr(scorecard_page, "summary", lambda: "| a \\1 table |\n")
-    copy = tmp_path / "README.md"
-    copy.write_text("a\n<!-- scorecard -->\nold\n<!-- /scorecard -->\nb\n")
-    scorecard_page.write_summary(copy)
-    assert copy.read_text() == "a\n<!-- scorecard -->\n| a \\1 table |\n<!-- /scorecard -->\nb\n"
-    copy.write_text("no markers")
+    monkeypatch.setattr(scorecard_page, "scorecard", lambda **_: None)
+    for name in ("summary", "tables_with_runs", "decided_claims"):
+        monkeypatch.setattr(scorecard_page, name, lambda card, name=name: f"| {name} \\1 table |\n")
+    readme, findings = tmp_path / "README.md", tmp_path / "findings.md"
+    blocks = "<!-- columns -->\nold\n<!-- /columns -->\nc\n<!-- claims -->\n<!-- /claims -->\n"
+    readme.write_text("a\n<!-- scorecard -->\nold\n<!-- /scorecard -->\nb\n")
+    findings.write_text(blocks)
+    scorecard_page.write_summaries(readme, findings)
+    assert readme.read_text() == "a\n<!-- scorecard -->\n| summary \\1 table |\n<!-- /scorecard -->\nb\n"
+    new = blocks.replace("old", "| tables_with_runs \\1 table |")
+    assert findings.read_text() == new.replace("<!-- claims -->", "<!-- claims -->\n| decided_claims \\1 table |")
+    readme.write_text("no markers")
     with pytest.raises(ValueError, match="has no lines <!-- scorecard -->"):
-        scorecard_page.write_summary(copy)
+        scorecard_page.write_summaries(readme, findings)

@@ -1,4 +1,4 @@
-"""The scorecard for people to read: as text, as a page beside the gallery, and as the table in the README."""
+"""The scorecard for people to read: as text, a page beside the gallery, the README's table, and docs/findings.md."""
 
 from itertools import groupby
 from pathlib import Path
@@ -21,6 +21,7 @@ from paperlib.reports.pages import render
 from paperlib.reports.scorecard import ALL, COMPARED, Scorecard, scorecard
 
 README = ROOT / "README.md"
+FINDINGS = ROOT / "docs" / "findings.md"
 SUMMARY_NOTE = (
     "Claims: headline claims of the papers in their own terms (`data/paper/claims.csv`), for and against their "
     f"methods, decided by runs with equal seeds at {LEVEL:.0%}. Order: mean rank correlation of the methods with print "
@@ -151,9 +152,8 @@ def coverage(paper: str) -> tuple[str, str]:
     return tables, figures
 
 
-def summary() -> str:
-    """The README's table and what it means: a row per paper and scale with runs, from the shipped runs alone."""
-    card = scorecard(shipped_only=True, scales=COMPARED)
+def summary(card: Scorecard) -> str:
+    """The README's table and what it means: a row per paper and scale with runs."""
     claims_by_verdict = f"claims {' / '.join(VERDICTS)}"
     head = ["paper", "tables", "figures", "scale", "cells run", "share of print", claims_by_verdict]
     head.append("order of the methods")
@@ -166,10 +166,34 @@ def summary() -> str:
     return f"{markdown.table(head, lines)}\n{SUMMARY_NOTE}\n"
 
 
-def write_summary(readme: Path = README) -> Path:
-    """Put the summary between the markers of the README; returns its path. Raises ValueError if they are not there."""
-    write_between(readme, "scorecard", summary())
-    return readme
+def tables_with_runs(card: Scorecard) -> str:
+    """A line for every table of which something was run."""
+    rows = [row for row in _named(card.tables) if row.run and row.table != ALL]
+    lines = [[papers.TITLES[r.paper], f"{r.table}, {r.title}", f"{r.run} of {r.cells}", order(r)] for r in rows]
+    return markdown.table(["paper", "table", "cells run", "order of the methods"], lines)
+
+
+def decided_claims(card: Scorecard) -> str:
+    """A line for every claim with a verdict, also for those that the runs leave undecided."""
+    lines = []
+    for paper, title in papers.TITLES.items():
+        told = claims(card, paper)
+        for row in told[told.verdict != "not run"].to_dict("records"):
+            source = f"{row['from']}; {row['scale']}"
+            lines.append([title, row["claim"], row["printed"], f"**{row['verdict']}**", row["ours"], source])
+    return markdown.table(["paper", "claim", "printed", "verdict", "ours", "from"], lines)
+
+
+def write_summaries(readme: Path = README, findings: Path = FINDINGS) -> tuple[Path, Path]:
+    """Put what the shipped runs say between the markers of both pages; returns their paths.
+
+    Raises ValueError where a marker is missing.
+    """
+    card = scorecard(shipped_only=True, scales=COMPARED)
+    write_between(readme, "scorecard", summary(card))
+    write_between(findings, "columns", tables_with_runs(card))
+    write_between(findings, "claims", decided_claims(card))
+    return readme, findings
 
 
 def _named(rows: pd.DataFrame) -> Any:
