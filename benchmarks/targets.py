@@ -210,17 +210,21 @@ def main() -> None:
 
 
 def page(lines: list[Line], before: str) -> str:
-    """RESULTS.md: the lines as a table, with date and hardware; targets that were not measured keep their lines."""
+    """RESULTS.md: the lines as a table, with date and hardware.
+
+    Targets that were not measured keep their lines, and sections of other scripts (peers.py) stay.
+    """
     rows = [
         f"| {line.target} | {line.what} | {line.goal[0]:.4g} | {line.goal[1]:.4g} | {line.shown} | {line.verdict} |"
         f" {time.strftime('%Y-%m-%d')} |"
         for line in lines
     ]
+    before, mark, sections = before.partition("\n<!--")
     measured = {line.target for line in lines}
     kept = [row for row in before.splitlines() if row.startswith("| ") and row.split()[1].isdigit()]
     rows += [row for row in kept if row.split()[1] not in measured]
     rows.sort(key=lambda row: int(row.split()[1]))
-    return "\n".join(
+    text = "\n".join(
         [
             "# Speed and memory",
             "",
@@ -234,6 +238,7 @@ def page(lines: list[Line], before: str) -> str:
             "",
         ]
     )
+    return text + mark + sections
 
 
 def hardware() -> str:

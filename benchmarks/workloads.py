@@ -24,6 +24,11 @@ W2 = Experiment(
 W3 = Experiment(
     dataset="cifar10", model="resnet18_gn", alpha=0.1, clients=10, sampled=5, local_epochs=1, batch_size=128
 )
+# ResNet-18 as GC-Fed's Table 6 has it at scale small.
+NARROW = Experiment(
+    dataset="cifar100", model="resnet18_gn", width=0.1875, image_size=16, partition="dirichlet_capped", alpha=0.05,
+    clients=400, sampled=5, local_epochs=5, batch_size=50, last_batch="pad", augment=True, weight_decay=1e-5,
+)  # fmt: skip
 
 
 def random_images(
