@@ -1,6 +1,7 @@
 """What clients, rounds and finished runs cost as they become many: CPU seconds, each measured in a process of its own.
 
-python benchmarks/growth.py [clients] [rounds] [runs]
+python benchmarks/growth.py [clients] [rounds] [runs]    measure and print
+python benchmarks/growth.py --write                      measure all, and write the section of RESULTS.md
 """
 
 import json
@@ -12,13 +13,16 @@ import time
 from pathlib import Path
 
 import torch
+from targets import hardware
 
 from paperlib import Experiment, run
 from paperlib import files as paperlib_files
-from paperlib.files import write_record, write_tensors
+from paperlib.files import write_between, write_record, write_tensors
 from paperlib.papers import shipped_runs
+from paperlib.reports import markdown
 from paperlib.runs.store import PARAMETERS, SUMMARY, Store
 
+RESULTS = Path(__file__).with_name("RESULTS.md")
 SIZES = {
     "clients": (10, 100, 1_000, 10_000),
     "rounds": (100, 500, 1_000, 2_000, 3_000),
@@ -50,9 +54,10 @@ def rounds(count: int, folder: Path) -> dict[str, float]:
 
 
 def runs(count: int, folder: Path) -> dict[str, float]:
-    """Listing a store, without and with its index; the result browser; a table of the paper with most runs."""
+    """Listing a store, without and with its index; a table, the result browser, and the scorecard of all papers."""
     from paperlib import papers
     from paperlib.cli import list_
+    from paperlib.reports.scorecard import scorecard
     from paperlib.teaching.widgets.results import ResultBrowser
 
     fill(folder, count)
@@ -63,6 +68,8 @@ def runs(count: int, folder: Path) -> dict[str, float]:
         "list gc_fed": lambda: list_("gc_fed"),
         "table T5": lambda: papers.table("gc_fed", "T5", scale="small", compute=False),
         "result browser": lambda: ResultBrowser(folder, ""),
+        "list": list_,
+        "scorecard": scorecard,
     }.items():
         started = time.process_time()
         ask()
@@ -94,19 +101,36 @@ def fill(folder: Path, count: int) -> None:
         write_record(path / SUMMARY, {**shown.summary, "digest": e.digest, "files": sums})
 
 
+def measured(kind: str, size: int) -> dict[str, float]:
+    """What one size costs, in a process of its own."""
+    answer = subprocess.run([sys.executable, __file__, kind, str(size)], capture_output=True, text=True, check=True)
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def section() -> str:
+    """All sizes as Markdown: a table for each kind."""
+    today = time.strftime("%Y-%m-%d")
+    parts = [f"## Growth\n\nCPU seconds by `python benchmarks/growth.py --write` on {today}, {hardware()}.\n"]
+    for kind, sizes in SIZES.items():
+        rows = {size: measured(kind, size) for size in sizes}
+        lines = [[f"{size:,}", *(f"{value:.2f}" for value in row.values())] for size, row in rows.items()]
+        parts.append(markdown.table([kind, *rows[sizes[0]]], lines))
+    return "\n".join(parts)
+
+
 def main(words: list[str]) -> None:
-    """Measure each size apart and print a line for it."""
+    """Measure each size in a process of its own, and print a line for it or write all."""
+    if words == ["--write"]:
+        write_between(RESULTS, "growth", section())
+        return
     if len(words) == 2 and words[1].isdecimal():
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(globals()[words[0]](int(words[1]), Path(folder))))
         return
     for kind in words or SIZES:
         for size in SIZES[kind]:
-            answer = subprocess.run(
-                [sys.executable, __file__, kind, str(size)], capture_output=True, text=True, check=True
-            )
-            measured = json.loads(answer.stdout.splitlines()[-1])
-            print(f"{size:>6,} {kind}: " + ", ".join(f"{name} {value:.2f}" for name, value in measured.items()))
+            row = measured(kind, size)
+            print(f"{size:>6,} {kind}: " + ", ".join(f"{name} {value:.2f}" for name, value in row.items()))
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def check(tiny, originals, record_property):
         assert tiny.digest in own.runs and (e.digest in own.bad) == bad
         assert set(results.listing(store).index) == set(own.runs)
         assert all(line.isprintable() and len(line) < 400 for line in own.bad.values())
-        assert not scripts(results._refused(own.bad))
+        assert not scripts(results.unreadable(own.bad))
         same(replayed(e, store), originals[0][e.seed])
         record_property("bad inputs", 1)
 

@@ -139,7 +139,7 @@ class ResultBrowser(Explorer):
         self.list.value = list(rows.index[:FIRST]) if first else chosen
         more = f", of which the first {ROWS} are listed" if len(fitting) > ROWS else ""
         count = f"{len(fitting):,} of {len(self.runs):,} runs fit{more}."
-        self.count.value = Markup('<p aria-live="polite">{}</p>{}').format(count, _unreadable(self.unreadable))
+        self.count.value = Markup('<p aria-live="polite">{}</p>{}').format(count, unreadable(self.unreadable))
         unplaced = len(self._unplaced())
         self.search.description = f"Find the tables of {unplaced} runs made here (half a minute)"
         self.search.layout.display = "" if unplaced else "none"
@@ -163,7 +163,7 @@ class ResultBrowser(Explorer):
         self._search_task = asyncio.ensure_future(search())
 
 
-def _unreadable(reasons: Mapping[str, str]) -> Markup:
+def unreadable(reasons: Mapping[str, str]) -> Markup:
     """The runs that cannot be shown, a line for each; nothing where there are none."""
     if not reasons:
         return Markup()
