@@ -70,11 +70,11 @@ def number(name: str, value: Any, above: float | None = None, at_least: float | 
 
     True is no number.
     """
-    bound = f"above {above}" if above is not None else f"at least {at_least}"
     value = plain(value)
-    good = isinstance(value, int | float) and not isinstance(value, bool) and value <= LARGEST
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and value <= LARGEST
     if not good or (above is not None and value <= above) or (at_least is not None and value < at_least):
-        most = f" and at most {LARGEST:.4g}" if isinstance(value, int | float) and value > LARGEST else ""
+        bound = f"above {above}" if above is not None else f"at least {at_least}"
+        most = f" and at most {LARGEST:.4g}" if isinstance(value, (int, float)) and value > LARGEST else ""
         raise ValueError(f"{name} is {quote(value)}, but must be a number {bound}{most}")
 
 

@@ -74,6 +74,7 @@ def list_(
     with sentences():
         whole("seeds", seeds, 1)
         own, shipped = finished_digests()
+        finished = own | shipped
         digest = cache(lambda e, scale: at_scale(e, scale).digest)  # tables share their runs
         for chosen in [paper] if paper else papers.TITLES:
             names = [*papers.tables(chosen), *papers.figures(chosen)]
@@ -91,7 +92,7 @@ def list_(
                 for scale in RULES:
                     runs = {digest(e, scale) for e in experiments}
                     here = f" ({len(runs & own)})" if runs & own else ""
-                    done.append(f"{len(runs & (own | shipped))}/{len(runs)}{here}" if runs else "-")
+                    done.append(f"{len(runs & finished)}/{len(runs)}{here}" if runs else "-")
                 where = [spec.section, *[spec.notebook] * (console.width >= WIDE)]
                 view.add_row(name, spec.title, spec.kind, *where, *done)
             console.print(view)

@@ -202,14 +202,15 @@ def address(described: Mapping[str, Any]) -> str:
     """The digest of the experiment with these fields as JSON values; missing fields have their defaults."""
     fields = {**DEFAULTS, **described}
     used = [fields["method"], fields["method_options"].get("base"), fields["model"], *fields["client_models"]]
-    changed = {name: _plain(value) for name, value in described.items() if _plain(value) != _plain(DEFAULTS[name])}
+    values = {name: _plain(value) for name, value in described.items()}
+    changed = {name: value for name, value in values.items() if value != PLAIN_DEFAULTS[name]}
     text = json.dumps({"format": FORMAT, **revisions([*used, fields["partition"]]), **changed}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _plain(value: Any) -> Any:
     """1 and 1.0 describe the same run: whole floats become ints."""
-    if isinstance(value, int | str | None):
+    if value is None or isinstance(value, (int, str)):
         return value
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
@@ -258,3 +259,4 @@ def field_and_value(word: str) -> tuple[str, Any]:
 HINTS = get_type_hints(Experiment)
 FLOATS = [name for name, hint in HINTS.items() if float in (hint, *get_args(hint))]
 DEFAULTS = {f.name: {} if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(Experiment)}
+PLAIN_DEFAULTS = {name: _plain(value) for name, value in DEFAULTS.items()}

@@ -334,7 +334,8 @@ def _pack(name: str, root: Path, image_size: int | None = None) -> Path | None:
     if name in _ALIASES or name in _HALF_SIDE or name == "digits" or name != Path(name).name:
         return None
     # os.path.isfile is False, without an error, for a name that is too long for a file
-    return next((root / file for file in _pack_names(name, image_size) if os.path.isfile(root / file)), None)
+    paths = (os.path.join(root, file) for file in _pack_names(name, image_size))
+    return next((Path(path) for path in paths if os.path.isfile(path)), None)
 
 
 def _phrase(name: str, image_size: int | None, root: Path) -> str:
