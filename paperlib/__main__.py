@@ -1,5 +1,5 @@
 """``python -m paperlib``."""
 
-from paperlib.cli import app
+from paperlib.cli import command
 
-app(prog_name="python -m paperlib")
+command("python -m paperlib")

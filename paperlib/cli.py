@@ -1,6 +1,8 @@
 """The command line, ``paperlib --help``."""
 
+import atexit
 import contextlib
+import gc
 import io
 import os
 import signal
@@ -42,6 +44,17 @@ Address = Annotated[str | None, typer.Option(help="with ray: the cluster, auto f
 Gpus = Annotated[float | None, typer.Option(help="with ray: GPUs of one run, such as 0.25 for four on each")]
 
 Cells = Annotated[list[str] | None, typer.Option("--only", help="field=value of the printed runs, such as alpha=0.1")]
+
+
+def command(name: str | None = None) -> None:
+    """The command in a shell, called ``name`` in its help.
+
+    What a command imports is a million objects that live as long as it does. To look for garbage among them while they
+    are imported, and once more at the end, costs a second of three: `sentences` begins with it where the work begins.
+    """
+    gc.disable()
+    atexit.register(gc.freeze)
+    app(prog_name=name)
 
 
 def _print_version(asked: bool) -> None:
@@ -579,6 +592,9 @@ def sentences(stopped: str = "the same command continues from here") -> Iterator
             stream.reconfigure(errors="replace")
     with contextlib.suppress(ValueError):  # not in the main thread, where signals do not arrive
         signal.signal(signal.SIGTERM, end)
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
     try:
         yield
     except (ValueError, OSError, WorkerDied) as error:  # OSError: a folder that cannot be written, a full disk
