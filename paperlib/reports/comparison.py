@@ -52,6 +52,8 @@ CHANGED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("scaffold", "clients without momentum, lr 0.05", {}, PLAIN),
     ("fednova", "clients without momentum, lr 0.05", {}, PLAIN),
     ("fedacg", "clients without momentum, lr 0.05", {}, PLAIN),
+    ("fednsam", "clients without momentum, lr 0.05", {}, PLAIN),
+    ("fedwmsam", "clients without momentum, lr 0.05", {}, PLAIN),
     ("fedexp", "clients without momentum, lr 0.05", {}, PLAIN),
     ("fedspeed", "correction all; clients without momentum, lr 0.05", {"correction": "all"}, PLAIN),
     ("delta_sgd", "previous gradients of the previous batch", {"same_batch": False}, {}),
