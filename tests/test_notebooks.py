@@ -104,3 +104,13 @@ def test_it_does_not_open_at_smoke_where_better_runs_of_all_its_tables_are_shipp
         tables = [name for name in saved(path) if papers.spec(paper, name).kind == "results"]
         better = [name for name in tables if {f"{paper} {name} small", f"{paper} {name} paper"} & shipped]
         assert not tables or len(better) < len(tables)
+
+
+def test_the_start_page_names_the_notebooks_that_open_near_print():
+    near = {
+        f"{path.parent.name}/{path.name}"
+        for path in NOTEBOOKS.glob("*/*.ipynb")
+        if 'scale = \\"small\\"' in path.read_text()
+    }
+    (sentence,) = re.findall(r"[^.]*\(([^)]*)\) opens? with runs near print", (NOTEBOOKS / "start.ipynb").read_text())
+    assert {sentence} == near

@@ -69,6 +69,39 @@ def panels(count: int, columns: int, size: tuple[float, float] = (3.2, 2.4)) -> 
     return figure, list(grid[:count])
 
 
+def one_of_alike(figure: Figure) -> None:
+    """Of panels with the same lines and bars one stays and says how many it stands for; the others close up."""
+    axes = [ax for ax in figure.axes if ax.get_visible()]
+    groups: dict[object, list[Axes]] = {}
+    for ax in axes:
+        lines = [(line.get_label(), np.asarray(line.get_xydata()).tobytes()) for line in ax.lines]
+        bars = [patch.get_extents().transformed(ax.transData.inverted()).bounds for patch in ax.patches]
+        content = (tuple(lines), tuple(np.round(bars, 6).ravel()))
+        groups.setdefault(ax if ax.images or ax.collections or not any(content) else content, []).append(ax)
+    if len(groups) == len(axes):
+        return
+    kept = [next((ax for ax in alike if ax.get_legend()), alike[0]) for alike in groups.values()]
+    for ax, alike in zip(kept, groups.values(), strict=True):
+        if len(alike) > 1:
+            ax.set_title(f"{alike[0].get_title()}\nand {len(alike) - 1} more, alike")
+    for ax in {*figure.axes} - {*kept}:
+        ax.remove()
+    rows, columns = _grid_of(axes[0])
+    wide = min(columns, len(kept))
+    high = -(-len(kept) // wide)
+    grid = figure.add_gridspec(high, wide)
+    for ax, place in zip(kept, np.ndindex(high, wide), strict=False):
+        ax.set_subplotspec(grid[place])
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width / columns * wide, height / rows * high)
+
+
+def _grid_of(ax: Axes) -> tuple[int, int]:
+    spec = ax.get_subplotspec()
+    assert spec is not None
+    return spec.get_gridspec().get_geometry()
+
+
 def curves(
     ax: Axes, by_method: Mapping[str, Sequence[pd.DataFrame]], labels: Mapping[str, str], window: int = 10
 ) -> None:

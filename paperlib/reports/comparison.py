@@ -19,9 +19,10 @@ from paperlib.files import write_between
 from paperlib.methods import REGISTRY
 from paperlib.papers import settings
 from paperlib.papers.catalogue import TITLES
+from paperlib.papers.collection import finished
 from paperlib.papers.printed import printed
 from paperlib.paths import ROOT
-from paperlib.reports import markdown
+from paperlib.reports import markdown, newer_columns
 from paperlib.runs.store import Run
 
 PAGE = ROOT / "docs" / "comparison.md"
@@ -209,7 +210,7 @@ def changed(runs: Mapping[Experiment, Run], seeds: int = 3) -> pd.DataFrame:
 
 
 def blocks(runs: Mapping[Experiment, Run], seeds: int = 3) -> dict[str, str]:
-    """Marker -> what stands there on the page: the setting, the table of all methods, that of the second look."""
+    """Marker -> what stands there: the setting, the table of all methods, that of the second look, newer methods."""
     scores = table(runs, seeds)
     text = pd.DataFrame({"method": scores.method})
     for title in DATASETS.values():
@@ -232,6 +233,7 @@ def blocks(runs: Mapping[Experiment, Run], seeds: int = 3) -> dict[str, str]:
         "setting": SETTING_TEXT.format(**SETTING, **facts),
         "methods": _markdown(text),
         "changed": _markdown(changed(runs, seeds)),
+        "newer": _markdown(newer_columns.table(finished(newer_columns.planned()))),
     }
 
 

@@ -23,6 +23,7 @@ from paperlib.runs.shelf import at
 from paperlib.runs.store import Run, Store
 
 PROCESSES = Processes()
+BRIEF = 10  # seconds
 
 
 def run_many(
@@ -111,7 +112,10 @@ class _Bar:
         self.done = {e: shelf.rounds_done(e) for e in seconds}
         self.clock = cost.Clock(self._left(), jobs)
         total = sum(history_rows(e) for e in seconds)
-        self.bar = tqdm(total=total, initial=sum(self.done.values()), unit="round", disable=not visible or not seconds)
+        # A single run that is done in seconds needs no bar, which a notebook would keep when it is stored.
+        delay = BRIEF if len(seconds) == 1 else 0
+        disable, initial = not visible or not seconds, sum(self.done.values())
+        self.bar = tqdm(total=total, initial=initial, unit="round", disable=disable, delay=delay)
         self.bar.set_description(f"{len(seconds)} runs")
 
     def __enter__(self) -> "_Bar":

@@ -1,0 +1,47 @@
+"""Panels of a figure."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from paperlib.display import plots
+
+
+def drawn(*heights, bars=False):
+    figure, axes = plots.panels(len(heights), 2)
+    for number, (ax, height) in enumerate(zip(axes, heights, strict=True)):
+        ax.set_title(f"panel {number}")
+        if bars:
+            ax.bar([1, 2], [height, 1])
+        else:
+            ax.plot([1, 2], [height, 1], label="FedAvg")
+    return figure
+
+
+def titles(figure):
+    figure.canvas.draw()
+    return [ax.get_title() for ax in figure.axes]
+
+
+def test_of_panels_that_show_the_same_one_stays_and_counts_the_others():
+    for bars in (False, True):
+        figure = drawn(3, 3, 2, 3, bars=bars)
+        height = figure.get_size_inches()[1]
+        plots.one_of_alike(figure)
+        assert titles(figure) == ["panel 0\nand 2 more, alike", "panel 2"]
+        first, second = (ax.get_position() for ax in figure.axes)
+        assert first.x1 < second.x0 and first.y0 == second.y0  # side by side
+        assert figure.get_size_inches()[1] == height / 2
+
+
+def test_panels_that_differ_stay():
+    figure = drawn(3, 2)
+    plots.one_of_alike(figure)
+    assert titles(figure) == ["panel 0", "panel 1"]
+
+
+def test_the_panel_with_the_legend_stands_for_the_others():
+    figure = drawn(3, 3)
+    figure.axes[1].legend()
+    plots.one_of_alike(figure)
+    assert titles(figure) == ["panel 0\nand 1 more, alike"] and figure.axes[0].get_legend()
