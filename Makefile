@@ -9,7 +9,7 @@ setup: .venv/.installed  ## install the pinned packages into .venv
 reproduce: setup  ## run GC-Fed's tables and figures at smoke scale, write figures/index.html
 	.venv/bin/paperlib reproduce gc_fed --scale smoke --recompute
 
-test: lint test-avx2 test-gpu test-browser test-faults  ## lint, then every test, then every notebook against its stored outputs
+test: lint test-avx2 test-gpu test-browser test-site test-faults  ## lint, then every test, then every notebook against its stored outputs
 	.venv/bin/python -m pytest -q -n auto tests
 	PAPERLIB_RUNS="$$(mktemp -d)" PAPERLIB_FIGURES="$$(mktemp -d)" \
 	    .venv/bin/python -m pytest -q --nbval -n auto --dist loadfile notebooks  # from the shipped runs alone
@@ -32,9 +32,8 @@ soak: setup  ## 200 runs on a Ray cluster whose nodes come and go; MINUTES=30, S
 test-browser: setup  ## use every explorer in a real browser; installs Chromium where it is missing
 	.venv/bin/python -m pytest -q -m browser tests/browser/test_explorers.py tests/browser/test_results_page.py
 
-# Minutes in a browser, and npm for the formulas: not part of `make test`.
 test-site: setup  ## build the site and look at every page; send hostile texts through every page and widget
-	.venv/bin/python -m pytest -q -m browser tests/browser/test_site.py tests/browser/test_hostile_texts.py
+	.venv/bin/python -m pytest -q -n auto -m browser tests/browser/test_site.py tests/browser/test_hostile_texts.py
 
 # flwr pins other versions of some packages: they come first in its environment, and all others are the project's.
 flower: setup  ## an environment with flwr, and a run over two SuperNodes on the loopback

@@ -48,7 +48,7 @@ def gather(source: Path) -> None:
     (source / "docs").mkdir()
     for page in sorted((ROOT / "docs").glob("*.md")):
         shutil.copy(page, source / "docs")
-    shutil.copy(ROOT / "README.md", source / "readme.md")
+    shutil.copy(ROOT / "README.md", source)
     (source / "figures").mkdir()
     shutil.copy(ROOT / "figures/explorers.png", source / "figures")
     start = source / "notebooks/start.ipynb"
@@ -67,7 +67,7 @@ def contents(source: Path) -> str:
         "page is a notebook with its stored outputs, or made from the code.\n",
         '<a href="results.html">Every finished run</a>: curves, ours against print, paired differences, verdicts of '
         'the papers\' claims. <a href="scorecard.html">Scorecard</a>: how far each table is reproduced.\n',
-        _tree("First steps", ["readme", "notebooks/start"]),
+        _tree("First steps", ["README", "notebooks/start", "docs/findings"]),
         _tree("Course", [page.stem for page in sorted((source / "notebooks/course").glob("*.ipynb"))], "course/"),
     ]
     for paper, title in TITLES.items():
@@ -77,7 +77,7 @@ def contents(source: Path) -> str:
         parts.append(
             _tree(title, [*(n for n in order if n in there), *(n for n in there if n not in order)], f"{paper}/")
         )
-    docs = sorted(page.stem for page in (source / "docs").glob("*.md"))
+    docs = sorted(page.stem for page in (source / "docs").glob("*.md") if page.stem != "findings")
     parts.append(_tree("How it is done", [f"docs/{name}" for name in docs]))
     parts.append(_tree("Reference", [f"reference/{name}" for name in reference.PAGES]))
     return "\n".join(parts)

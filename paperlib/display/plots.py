@@ -224,7 +224,7 @@ def images(ax: Axes, pictures: Sequence[Tensor | None]) -> None:
 
 def not_run(ax: Axes) -> None:
     """Say that there is nothing to draw."""
-    ax.text(0.5, 0.5, "not run at this scale yet", ha="center", va="center", transform=ax.transAxes, color="0.5")
+    ax.text(0.5, 0.5, "not run at this scale yet", ha="center", va="center", transform=ax.transAxes, color="0.4")
     ax.set_xticks([])
     ax.set_yticks([])
 

@@ -206,7 +206,7 @@ def build_figure(paper: str, name: str, spec: FigureSpec, results: Results) -> R
         if planned and scale == "smoke":
             plots.one_of_alike(drawn)
     mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if planned else "")
-    drawn.text(1, 0, mark, ha="right", va="top", fontsize=6, color="0.5")
+    drawn.text(1, 0, mark, ha="right", va="top", fontsize=7, color="0.4")
     if planned and scale == "smoke":
         size = min(18, 3 * drawn.get_size_inches()[0])
         look: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 20, "fontsize": size}

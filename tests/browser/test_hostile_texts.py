@@ -82,7 +82,7 @@ def pages(text: str, folder: Path) -> Iterator[tuple[str, str]]:
     rank = {"table": text, "row": text, "column": text, "printed": 1.0, "printed_rank": 1, "printed_among": 2,
             "ours": 1.0, "rank": 1, "among": 2, "beside": 1, "beside_among": 2}  # fmt: skip
     yield "card", method_card._page(one, pd.DataFrame([rank]), next(iter(TITLES)), text)
-    yield "refused runs", results._unreadable({text: text})
+    yield "refused runs", results.unreadable({text: text})
     run = dict.fromkeys(["version", "finished", "device", "from", "folder", "file", "scale"], text)
     run |= {"seconds": 1.0, "places": []}
     yield "result browser", results._provenance(pd.DataFrame([run], index=[text]), {text: text})

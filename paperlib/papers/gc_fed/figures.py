@@ -131,7 +131,7 @@ def training_dynamics(results: Results) -> tuple[Figure, pd.DataFrame]:
     if not panels:
         plots.not_run(axes[0])
     elif missing:
-        figure.supxlabel(f"not run at this scale yet: {'; '.join(missing)}", fontsize=7, color="0.5")
+        figure.supxlabel(f"not run at this scale yet: {'; '.join(missing)}", fontsize=8, color="0.4")
     return figure, stacked(data, ["round", "test_accuracy", "dataset", "clients", "method", "seed"])
 
 
