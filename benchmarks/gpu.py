@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
-from targets import Line, in_turns, ratio
+from ratios import Line, in_turns, ratio
 from torch import nn
 from torch.nn.functional import cross_entropy
 from workloads import W1, W3, random_images

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import torch
-from targets import hardware
+from ratios import hardware
 
 from paperlib import Experiment, run
 from paperlib import files as paperlib_files

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import torch
-from targets import hardware
+from ratios import hardware
 from workloads import NARROW, W1, W2, random_images
 
 from paperlib import Experiment

@@ -10,17 +10,16 @@ CPU seconds at one thread, except where threads are the point. Memory is measure
 
 import argparse
 import json
-import os
 import platform
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
+from ratios import Line, Work, hardware, in_turns, ratio
 from workloads import W1, W2, cpu_seconds, floor, plain_cnn, random_images, wall_seconds, with_method
 
 from paperlib import Experiment
@@ -33,7 +32,6 @@ from paperlib.runs.prepare import prepare
 from paperlib.workers import worker_pool
 
 HERE = Path(__file__).parent
-Work = Callable[[], object]
 
 VECTOR_ONLY = ("fedprox", "scaffold", "feddyn", "fedvarp", "fedacg", "local_gc", "global_gc", "gc_fed")
 METHODS = {
@@ -41,39 +39,6 @@ METHODS = {
     "one more forward pass": ("fedntd",),
     "SAM-like": ("fedasam", "fedlesam"),
 }
-
-
-@dataclass
-class Line:
-    """A line of the table. goal: (must, aim), which ``value`` should not exceed."""
-
-    target: str
-    what: str
-    goal: tuple[float, float]
-    value: float
-    shown: str
-
-    @property
-    def verdict(self) -> str:
-        must, aim = self.goal
-        return "aim" if self.value <= aim else "met" if self.value <= must else "missed"
-
-
-def in_turns(works: Mapping[str, Work], seconds: Callable[[Work], float], repetitions: int) -> dict[str, list[float]]:
-    """Seconds of each work per repetition, one after another in every repetition, after one that does not count."""
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for repetition in range(repetitions + 1):
-        for name, work in works.items():
-            spent = seconds(work)
-            if repetition:
-                times[name].append(spent)
-    return times
-
-
-def ratio(target: str, what: str, goal: tuple[float, float], above: list[float], below: list[float]) -> Line:
-    ratios = [a / b for a, b in zip(above, below, strict=True)]
-    value = statistics.median(ratios)
-    return Line(target, what, goal, value, f"{value:.3f} ({min(ratios):.2f} to {max(ratios):.2f})")
 
 
 def round_of(experiment: Experiment, data: Dataset, pool) -> Work:  # type: ignore[no-untyped-def]
@@ -239,16 +204,6 @@ def page(lines: list[Line], before: str) -> str:
         ]
     )
     return text + mark + sections
-
-
-def hardware() -> str:
-    """CPU, cores, and GPU if there is one."""
-    model = next(
-        (text.split(":")[1].strip() for text in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in text),
-        platform.processor(),
-    )
-    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ", no GPU"
-    return f"{model}, {os.cpu_count()} cores{gpu}"
 
 
 if __name__ == "__main__":
