@@ -69,6 +69,7 @@ CONVOLUTIONAL: dict[str, tuple[Reduction, ...]] = {
     "narrower, fewer rounds": (evaluate_less, narrow(1 / 8), shorten(0)),
     "half the side, half the width, fewer rounds": (evaluate_less, halve_images, narrow(1 / 2), shorten(0)),
     "half the side, half the width, fewer samples": (evaluate_less, halve_images, narrow(1 / 2), thin(0), shorten(0)),
+    "a quarter of the width, fewer samples": (evaluate_less, narrow(1 / 4), thin(0), shorten(0)),
 }
 RESIDUAL: dict[str, tuple[Reduction, ...]] = {
     "half the side, an eighth of the width, fewer rounds": (evaluate_less, halve_images, narrow(1 / 8), shorten(0)),
