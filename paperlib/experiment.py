@@ -174,8 +174,7 @@ class Experiment:
 
     def changed(self) -> dict[str, Any]:
         """Name -> value of the fields that differ from their defaults, as JSON values."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {name: _plain(value) for name, value in values.items() if value != DEFAULTS[name]}
+        return {name: _plain(value) for name, default in DEFAULTS.items() if (value := getattr(self, name)) != default}
 
     def replace(self, **changes: Any) -> "Experiment":
         """The same experiment with some fields changed. Raises ValueError as `Experiment` does."""
