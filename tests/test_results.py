@@ -15,7 +15,7 @@ def test_the_shipped_places_are_those_of_the_specifications():
     runs = shipped_runs.summaries(shipped_runs.REFERENCE)
     shipped = {digest: there for digest, there in index.shipped().items()}
     unknown = {name for digest, (name, _) in runs.items() if digest not in shipped}
-    assert unknown <= {"comparison-small", "calibration"}, "paperlib.papers.index.update() finds the places of runs just shipped"
+    assert unknown <= {"comparison-small", "calibration"}, "paperlib.papers.index.update() finds the places of new runs"
     assert set(shipped) <= set(runs)
     digests = {digest for digest, (name, _) in runs.items() if name == "fedacd-smoke"}
     found = index.search(digests, ["fedacd"], ["smoke"])
