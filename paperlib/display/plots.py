@@ -80,13 +80,15 @@ def one_of_alike(figure: Figure) -> None:
         groups.setdefault(ax if ax.images or ax.collections or not any(content) else content, []).append(ax)
     if len(groups) == len(axes):
         return
+    before = axes[0].get_subplotspec()
+    assert before is not None
     kept = [next((ax for ax in alike if ax.get_legend()), alike[0]) for alike in groups.values()]
     for ax, alike in zip(kept, groups.values(), strict=True):
         if len(alike) > 1:
             ax.set_title(f"{alike[0].get_title()}\nand {len(alike) - 1} more, alike")
     for ax in {*figure.axes} - {*kept}:
         ax.remove()
-    rows, columns = _grid_of(axes[0])
+    rows, columns = before.get_gridspec().get_geometry()
     wide = min(columns, len(kept))
     high = -(-len(kept) // wide)
     grid = figure.add_gridspec(high, wide)
@@ -94,12 +96,6 @@ def one_of_alike(figure: Figure) -> None:
         ax.set_subplotspec(grid[place])
     width, height = figure.get_size_inches()
     figure.set_size_inches(width / columns * wide, height / rows * high)
-
-
-def _grid_of(ax: Axes) -> tuple[int, int]:
-    spec = ax.get_subplotspec()
-    assert spec is not None
-    return spec.get_gridspec().get_geometry()
 
 
 def curves(

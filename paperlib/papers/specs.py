@@ -205,12 +205,11 @@ def build_figure(paper: str, name: str, spec: FigureSpec, results: Results) -> R
         scale, planned = results.scale, needed(spec, results.seeds)
         if planned and scale == "smoke":
             plots.one_of_alike(drawn)
+            size = min(18, 3 * drawn.get_size_inches()[0])
+            look: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 20, "fontsize": size}
+            drawn.text(0.5, 0.5, NOT_COMPARABLE, color="#a00000", alpha=0.35, zorder=100, **look)
     mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if planned else "")
     drawn.text(1, 0, mark, ha="right", va="top", fontsize=7, color="0.4")
-    if planned and scale == "smoke":
-        size = min(18, 3 * drawn.get_size_inches()[0])
-        look: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 20, "fontsize": size}
-        drawn.text(0.5, 0.5, NOT_COMPARABLE, color="#a00000", alpha=0.35, zorder=100, **look)
     text = caption(planned, results)
     result = ResultFigure(f"{name}. {spec.title}", text, drawn, data, figures_folder() / scale / paper / name)
     result.runs = done(planned, results)

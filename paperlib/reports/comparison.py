@@ -134,7 +134,7 @@ def table(runs: Mapping[Experiment, Run], seeds: int = 3) -> pd.DataFrame:
             ]
             values = pd.Series([accuracy(run) for run, _ in pairs], dtype=float)
             row["failed"] += int(values.isna().sum())
-            row[title] = spread(values)
+            row[title] = markdown.spread(values)
             means.append(values.fillna(0).mean())  # a failed run is worth nothing
             reached = [_rounds_to(run, base.summary["best_accuracy"]) for run, base in pairs]
             rounds = [r for r in reached if r is not None]
@@ -145,14 +145,6 @@ def table(runs: Mapping[Experiment, Run], seeds: int = 3) -> pd.DataFrame:
         row |= {"mean": pd.Series(means).mean(), "time": pd.Series(ratios).median()}
         rows.append(row | {"traffic": pd.Series(traffic).median(), "papers": verdict(method)})
     return pd.DataFrame(rows).sort_values("mean", ascending=False, kind="stable").reset_index(drop=True)
-
-
-def spread(values: pd.Series) -> str:
-    """Mean ± standard deviation; how many failed where any did, since a mean of the others would flatter."""
-    if not len(values):
-        return "not run"
-    failed = int(values.isna().sum())
-    return f"{failed} of {len(values)} failed" if failed else f"{values.mean():.1f} ± {values.std():.1f}"
 
 
 def _bytes(run: Run) -> float:
@@ -204,7 +196,7 @@ def changed(runs: Mapping[Experiment, Run], seeds: int = 3) -> pd.DataFrame:
             ]
             gain = pd.Series([now - before for now, before in pairs], dtype=float)
             text = f" ({gain.mean():+.1f})" if len(gain) and gain.notna().all() else ""
-            row[DATASETS[dataset]] = spread(pd.Series([now for now, _ in pairs], dtype=float)) + text
+            row[DATASETS[dataset]] = markdown.spread(pd.Series([now for now, _ in pairs], dtype=float)) + text
         rows.append(row)
     return pd.DataFrame(rows)
 

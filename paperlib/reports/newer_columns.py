@@ -13,6 +13,7 @@ from paperlib.papers.newer import NEWER
 from paperlib.papers.results import Results
 from paperlib.papers.specs import TableSpec
 from paperlib.quantities.agreement import mean_interval
+from paperlib.reports.markdown import spread
 from paperlib.runs.store import Run
 
 COLUMNS = (("gc_fed", "T5"), ("fedacd", "T1"))
@@ -21,7 +22,7 @@ SEEDS = 5
 
 
 def planned() -> Iterator[Experiment]:
-    """The runs behind the table, in a whole number of seeds."""
+    """The runs of all those tables, finished or not."""
     for paper, name in COLUMNS:
         yield from papers.experiments(paper, name, scale=SCALE, seeds=SEEDS)
 
@@ -29,8 +30,8 @@ def planned() -> Iterator[Experiment]:
 def table(runs: Mapping[Experiment, Run]) -> pd.DataFrame:
     """One row per column and method: accuracy, and how far it is above FedAvg's and the paper's own, seed by seed.
 
-    Mean ± standard deviation; mean difference with Student's 95 % interval. Best mean first within a column. A run that
-    failed counts as 0.
+    Mean ± standard deviation; mean difference with Student's 95 % interval. Best mean first within a column. Where
+    a run failed, that is said, and no difference is taken.
     """
     rows = []
     for paper, name in COLUMNS:
@@ -43,12 +44,12 @@ def table(runs: Mapping[Experiment, Run]) -> pd.DataFrame:
             values = {m: v for m in ("FedAvg", own, *NEWER) if len(v := by_method.get(m, pd.Series(dtype=float)))}
             if not set(values) & set(NEWER):
                 continue
-            for method in sorted(values, key=lambda m: -values[m].mean()):
+            for method in sorted(values, key=lambda m: -values[m].fillna(0).mean()):
                 v = values[method]
                 rows.append(
                     {
                         "column": f"{own} {name}, {column}", "method": method,
-                        "accuracy": f"{v.mean():.1f} ± {v.std():.1f}", "seeds": len(v),
+                        "accuracy": spread(v), "seeds": len(v),
                         "over FedAvg": _gain(v, values.get("FedAvg")),
                         "over the paper's own": _gain(v, values.get(own)),
                     }
@@ -60,7 +61,7 @@ def _by_seed(cell: Cell, results: Results) -> "pd.Series[float]":
     read = reading(cell.metric, {}, SCALE)
     runs = {seed: results.get(e) for seed, e in enumerate(cell.experiments)}
     return pd.Series(
-        {seed: 0.0 if run.summary["failed"] else float(read(run, None) or 0.0) for seed, run in runs.items() if run},
+        {seed: np.nan if run.summary["failed"] else read(run, None) for seed, run in runs.items() if run is not None},
         dtype=float,
     )
 
@@ -68,8 +69,9 @@ def _by_seed(cell: Cell, results: Results) -> "pd.Series[float]":
 def _gain(ours: "pd.Series[float]", other: "pd.Series[float] | None") -> str:
     if other is None or other is ours:
         return ""
-    difference = (ours - other).dropna().to_numpy()
-    if len(difference) < 2:
+    shared = ours.index.intersection(other.index)
+    difference = ours[shared] - other[shared]
+    if len(difference) < 2 or difference.isna().any():
         return ""
     low, high = mean_interval(difference)
-    return f"{np.mean(difference):+.1f} ({low:+.1f} to {high:+.1f})"
+    return f"{difference.mean():+.1f} ({low:+.1f} to {high:+.1f})"
