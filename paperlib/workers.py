@@ -4,11 +4,14 @@ No operation is divided among threads, so the bits of a run do not depend on the
 """
 
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 
 class Workers(ThreadPoolExecutor):
@@ -17,6 +20,15 @@ class Workers(ThreadPoolExecutor):
     def __init__(self, workers: int):
         super().__init__(workers, thread_name_prefix="client", initializer=_prepare_thread)
         self.workers = workers
+
+
+class CallingThread(Executor):
+    """Works lazily in the calling thread, client after client."""
+
+    def map(
+        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[T]:
+        return map(fn, *iterables)
 
 
 @contextmanager
@@ -37,14 +49,15 @@ def worker_pool(workers: int) -> Iterator[Workers]:
 def arithmetic(precision: str) -> Iterator[None]:
     """Float32 arithmetic of a GPU: factors of a product are rounded only for ``precision`` "tf32".
 
-    Its libraries use deterministic algorithms and do not benchmark. Nothing changes on a CPU.
+    For "bfloat16" those of a convolution may be, where autocast has left one in float32. The GPU's libraries use
+    deterministic algorithms and do not benchmark. Nothing changes on a CPU.
     """
     # cuBLAS reads this at the first matrix product; without it the order of a sum may vary.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = cudnn.allow_tf32, matmul.allow_tf32, cudnn.deterministic, cudnn.benchmark
-    rounded = precision == "tf32"
-    cudnn.allow_tf32, matmul.allow_tf32, cudnn.deterministic, cudnn.benchmark = rounded, rounded, True, False
+    cudnn.allow_tf32, matmul.allow_tf32 = precision != "float32", precision == "tf32"
+    cudnn.deterministic, cudnn.benchmark = True, False
     try:
         yield
     finally:

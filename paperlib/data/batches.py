@@ -160,11 +160,20 @@ def cut_out(x: Tensor, centers: Tensor, side: int) -> Tensor:
 
 
 def normalise(images: Tensor, data: PixelScale) -> Tensor:
-    """uint8 [B, C, H, W] -> float32 of the same shape, in channels_last memory: (pixel / 255 - mean) / std."""
+    """uint8 [B, C, H, W] -> float32 of the same shape, in the memory of `layout`: (pixel / 255 - mean) / std."""
     scale = tuple(1 / (255 * std) for std in data.std)
     shift = tuple(-mean / std for mean, std in zip(data.mean, data.std, strict=True))
-    x = images.to(torch.float32, memory_format=torch.channels_last)
+    x = images.to(torch.float32, memory_format=layout(images.device))
     return x.mul_(per_channel(scale, x.device)).add_(per_channel(shift, x.device))
+
+
+def layout(device: torch.device) -> torch.memory_format:
+    """How convolutions take their images: channels_last on a CPU, and on a GPU whose tensor cores compute.
+
+    In float32 they do not (`paperlib.workers.arithmetic`), and kernels for channels_last are often the slower ones.
+    """
+    plain = device.type == "cuda" and not torch.backends.cudnn.allow_tf32
+    return torch.contiguous_format if plain else torch.channels_last
 
 
 def standardise(images: Tensor, data: PixelScale) -> Tensor:

@@ -104,7 +104,7 @@ def _enlarge(x: NDArray[np.float64], axis: int, size: int) -> NDArray[np.float64
 
 
 def surrogate_batch(surrogate: Surrogate, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """An independent draw with replacement: x float32 [size, C, H, W] in channels_last memory, labels int64 [size].
+    """An independent draw with replacement: x float32 [size, C, H, W], labels int64 [size].
 
     Images are cropped out of themselves padded with black, mirrored with probability 1/2 and normalised, as in FedGPS's
     authors' code. generator: source of all draws.

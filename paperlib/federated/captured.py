@@ -39,7 +39,8 @@ def cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
         for _ in range(WARM_UP):
             step()
         try:
-            with torch.cuda.graph(graph, pool=pool, stream=side):
+            # Meanwhile other threads may allocate memory: the run's, or those of other GPUs.
+            with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
                 step()
         except RuntimeError:
             device = torch.cuda.current_device()

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import torch
 from paperlib.checks import number, one_of, quote
 from paperlib.experiment import Experiment
 from paperlib.runs import own_methods
+from paperlib.runs.devices import gpu_numbers
 from paperlib.runs.runner import run
 from paperlib.runs.shelf import at
 
@@ -54,9 +55,12 @@ class Processes:
         numbers: Any = context.SimpleQueue()
         for i in range(jobs):
             numbers.put(i)
-        processes = ProcessPoolExecutor(jobs, context, initializer=_begin_process, initargs=(numbers, gpus()))
+        processes = ProcessPoolExecutor(
+            jobs, context, initializer=_begin_process, initargs=(numbers, gpus(place.device))
+        )
         try:
-            pending: dict[Future[None], Experiment] = {processes.submit(play, e, place): e for e in experiments}
+            alone = replace(place, device=place.device.partition(":")[0])  # each process sees one GPU
+            pending: dict[Future[None], Experiment] = {processes.submit(play, e, alone): e for e in experiments}
             while pending:
                 finished, _ = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
                 for future in finished:
@@ -154,10 +158,14 @@ def play(experiment: Experiment, place: Place) -> None:
         log.info("finished %s", experiment.digest)
 
 
-def gpus() -> list[str]:
-    """Names of the GPUs that this process may use, as CUDA_VISIBLE_DEVICES has them."""
+def gpus(device: str = "auto") -> list[str]:
+    """Names of the GPUs that a device (of `paperlib.run`) stands for, as CUDA_VISIBLE_DEVICES has them.
+
+    All that this process may use, or those with the numbers in "cuda:0,2".
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
+    names = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
+    return [names[number] for number in gpu_numbers(device)] or names
 
 
 def see_one_gpu(process: int, among: Sequence[str]) -> None:

@@ -15,10 +15,11 @@ from paperlib.experiment import Experiment
 from paperlib.federated.progress import Row
 from paperlib.runs import cost, own_methods
 from paperlib.runs.check import check_all
+from paperlib.runs.devices import devices, gpu_numbers, single
 from paperlib.runs.executors import Executor, Place, Processes, check_guard
 from paperlib.runs.preflight import check_fit
 from paperlib.runs.prepare import check_parts, history_rows
-from paperlib.runs.runner import NotStackable, alike, run, run_together, target
+from paperlib.runs.runner import NotStackable, alike, run, run_together
 from paperlib.runs.shelf import at
 from paperlib.runs.store import Run, Store
 
@@ -53,7 +54,11 @@ def run_many(
     for name, value in (("jobs", jobs), ("together", together)):
         whole(name, value, 1)
     truth("progress", progress)
-    target(device, "auto")
+    devices(device)
+    if together > 1:
+        single(device, "a stack of runs")
+    if gpu_numbers(device) and executor != PROCESSES:
+        raise ValueError(f"device is {quote(device)}, but a cluster gives every run its GPUs; choose cuda")
     if jobs > 1 and together > 1:
         raise ValueError(f"jobs is {jobs} and together is {together}, but one of the two must be 1")
     shelf = at(store)

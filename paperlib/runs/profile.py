@@ -7,12 +7,11 @@ further round.
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 import torch
@@ -22,18 +21,16 @@ from torch.profiler import profile as torch_profile
 from paperlib import checks
 from paperlib.checks import one_line, quote
 from paperlib.experiment import Experiment, field_and_value, fields_in
-from paperlib.federated.engines import Engine, choose
+from paperlib.federated.engines import ENGINES, Engine, choose
 from paperlib.federated.simulator import sampled_clients, simulate
 from paperlib.runs.check import check
+from paperlib.runs.devices import current, single
 from paperlib.runs.measures import measures_of
 from paperlib.runs.prepare import dataset_of, prepare
-from paperlib.runs.runner import target
 from paperlib.runs.shelf import at
 from paperlib.runs.store import Store
 from paperlib.timing import PARTS, Part, listening
-from paperlib.workers import arithmetic, worker_pool
-
-T = TypeVar("T")
+from paperlib.workers import CallingThread, arithmetic, worker_pool
 
 WARM_UP = 1  # untimed rounds: libraries choose their algorithms, graphs are recorded, memory is allocated
 PASSES = ["forward", "backward", "graph"]
@@ -95,7 +92,8 @@ def profile(
     (`paperlib.runs.store.Saver`). Raises ValueError for impossible requests and for a model that becomes NaN or
     infinite.
     """
-    on = target(device, engine)
+    on = single(device, "a profile")
+    checks.one_of("engine", engine, ENGINES)
     check(experiment)
     checks.whole("rounds", rounds, 1)
     if trace is not None and not _writable(trace):
@@ -103,7 +101,7 @@ def profile(
     total = WARM_UP + rounds + (trace is not None)
     e = experiment.replace(rounds=max(experiment.rounds, total + 1))  # no timed round is the last one, which does more
     data = dataset_of(e, on)
-    with TemporaryDirectory() as folder, worker_pool(1), arithmetic(e.precision):
+    with TemporaryDirectory() as folder, worker_pool(1), arithmetic(e.precision), current(on):
         method, progress = prepare(e, data)
         chosen = choose(engine, method, on)
         shelf = Store(folder)
@@ -123,7 +121,7 @@ def profile(
         for _ in range(WARM_UP):
             play()
         numbers = range(WARM_UP + 1, WARM_UP + rounds + 1)
-        clock, evaluated, seconds = Clock(_wait if on == "cuda" else None), 0, []
+        clock, evaluated, seconds = Clock(_wait if on != "cpu" else None), 0, []
         started = time.perf_counter()
         with listening(clock):
             for _ in numbers:
@@ -146,15 +144,6 @@ def _writable(path: Path | str) -> bool:
     if not isinstance(path, Path | str) or not 0 < len(os.path.basename(path)) < 250 or os.path.isdir(path):
         return False
     return os.path.isdir(os.path.dirname(path) or ".")
-
-
-class CallingThread(Executor):
-    """Works lazily in the calling thread, client after client."""
-
-    def map(
-        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
-    ) -> Iterator[T]:
-        return map(fn, *iterables)
 
 
 class Clock:
@@ -209,7 +198,7 @@ class Ranges:
 
 def _trace(play: Callable[[], object], device: str, path: Path) -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler prints when it starts and stops
-    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device == "cuda")
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device != "cpu")
     with torch_profile(activities=activities) as profiler, listening(Ranges()):
         play()
     profiler.export_chrome_trace(str(path))

@@ -19,9 +19,11 @@ from paperlib.experiment import Experiment
 from paperlib.federated.engines import ENGINES, Engine, choose, why_not
 from paperlib.federated.method import FedAvg
 from paperlib.federated.progress import Progress, Row
+from paperlib.federated.replicas import Replica, side_by_side
 from paperlib.federated.simulator import simulate, simulate_together, unfinished
 from paperlib.oneshot import OneShot, driver, is_one_shot
 from paperlib.runs.check import check, check_all
+from paperlib.runs.devices import current, devices, single
 from paperlib.runs.measures import measures_of
 from paperlib.runs.memory import peak_memory_mb
 from paperlib.runs.prepare import dataset_of, prepare, prepare_one_shot
@@ -48,7 +50,8 @@ def run(
     """Run an experiment to its end, or read the finished run from the store.
 
     store: folder or address of the runs, see `paperlib.runs.shelf.at`. resume: continue an interrupted run, with the
-    same bits as an uninterrupted one; False starts from the beginning. device: "cpu", "cuda" or "auto". engine: one of
+    same bits as an uninterrupted one; False starts from the beginning. device: "cpu", "cuda", "auto", or GPUs by their
+    numbers: several, such as "cuda:0,1", divide the clients of every round. engine: one of
     `paperlib.federated.engines.ENGINES`; if it cannot run the experiment, the sequential one does, with a warning.
     Engines agree up to rounding. workers: clients trained in parallel on the CPU (default: all cores); the results do
     not depend on it. on_round: called with every new row of the history.
@@ -57,8 +60,12 @@ def run(
     Raises ValueError, before anything is written, for impossible requests and for a missing data set.
     """
     check(experiment)
-    on = target(device, engine)
+    targets = devices(device)
+    on = targets[0]
+    one_of("engine", engine, ENGINES)
     truth("resume", resume)
+    if len(targets) > 1 and is_one_shot(experiment):
+        single(device, f"the server of the one-shot method {experiment.method}")
     if workers is not None:
         whole("workers", workers, 1)
     if on_round is not None and not callable(on_round):
@@ -68,11 +75,11 @@ def run(
         return run
     e = experiment
     data = dataset_of(e, on)
-    if on == "cuda":
-        torch.cuda.reset_peak_memory_stats()
+    if on != "cpu":
+        torch.cuda.reset_peak_memory_stats(on)
     threads = (workers or os.cpu_count() or 1) if on == "cpu" else 1
-    with worker_pool(threads) as pool, arithmetic(e.precision):
-        opened = _open(e, data, shelf, pool, engine, on)
+    with worker_pool(threads) as pool, arithmetic(e.precision), current(on):
+        opened = _open(e, data, shelf, pool, engine, targets)
         with shelf.lock(e):  # creates the folder; impossible runs fail before this
             if resume and (run := shelf.finished(e)) is not None:  # another process was faster
                 return run
@@ -81,7 +88,7 @@ def run(
             if not resume:
                 shelf.begin(e)
             rows = _play(e, opened, shelf, data.fingerprint, on_round)
-            return _finish(shelf, opened.method, opened.progress, rows, _machine(on, opened.engine.name))
+            return _finish(shelf, opened.method, opened.progress, rows, _machine(targets, opened.engine.name))
 
 
 @dataclass
@@ -94,14 +101,18 @@ class _Opened:
     rows: Iterator[Row]
 
 
-def _open(e: Experiment, data: Dataset, shelf: Store, pool: Executor, engine: str, device: str) -> _Opened:
+def _open(e: Experiment, data: Dataset, shelf: Store, pool: Executor, engine: str, targets: Sequence[str]) -> _Opened:
     """The method bound to its run, and its rounds; nothing is trained or written yet."""
     if is_one_shot(e):
         server, progress, clients = prepare_one_shot(e, data, shelf)
-        chosen = choose(engine, clients.methods[0], device)
+        chosen = choose(engine, clients.methods[0], targets[0])
         return _Opened(server, progress, chosen, driver.simulate(server, progress, clients, pool, chosen))
     method, progress = prepare(e, data)
-    chosen = choose(engine, method, device)
+    chosen = choose(engine, method, targets[0])
+    if others := targets[1:]:
+        methods = [method, *(prepare(e, data.to(target))[0] for target in others)]
+        replicas = [Replica(m, choose(engine, m, target)) for m, target in zip(methods, targets, strict=True)]
+        chosen = side_by_side(replicas)
     return _Opened(method, progress, chosen, simulate(method, progress, pool, chosen, measures_of(e)))
 
 
@@ -135,7 +146,7 @@ def run_together(
     check_all(experiments)
     if not experiments:
         return
-    on = target(device, "vectorised")
+    on = single(device, "a stack of runs")
     shelf = at(store)
     e = experiments[0]
     if is_one_shot(e):
@@ -147,6 +158,7 @@ def run_together(
     with contextlib.ExitStack() as held:
         pool = held.enter_context(worker_pool((os.cpu_count() or 1) if on == "cpu" else 1))
         held.enter_context(arithmetic(e.precision))
+        held.enter_context(current(on))
         ready = {other: prepare(other, data) for other in dict.fromkeys(experiments) if shelf.finished(other) is None}
         for method, _ in list(ready.values())[:1]:
             if reason := why_not("vectorised", method, on):
@@ -167,7 +179,7 @@ def run_together(
                 if on_round:
                     on_round(row)
                 if not unfinished(*prepared[i]):
-                    _finish(shelf, *prepared[i], rows[i], _machine(on, "together"))
+                    _finish(shelf, *prepared[i], rows[i], _machine([on], "together"))
 
 
 def alike(experiment: Experiment) -> str:
@@ -210,24 +222,13 @@ def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progres
     }
 
 
-def target(device: str, engine: str) -> str:
-    """The device, "cpu" or "cuda"; raises ValueError for an unknown engine or device, or a missing GPU."""
-    one_of("engine", engine, ENGINES)
-    one_of("device", device, ("auto", "cpu", "cuda"))
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device is 'cuda', but torch finds no GPU here; choose cpu or auto")
-    return device
-
-
-def _machine(device: str, engine: str) -> dict[str, Any]:
-    """Device, engine, handling of denormals (a CPU flushes them to zero) and torch version of a run."""
-    on_gpu = device == "cuda"
+def _machine(targets: Sequence[str], engine: str) -> dict[str, Any]:
+    """Devices, engine, handling of denormals (a CPU flushes them to zero) and torch version of a run."""
+    on_gpu = targets[0] != "cpu"
     return {
-        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+        "device": ", ".join(map(torch.cuda.get_device_name, targets)) if on_gpu else "cpu",
         "engine": engine,
         "denormals": "kept" if on_gpu else "flushed",
         "torch": torch.__version__,
-        **({"gpu_memory_mb": torch.cuda.max_memory_allocated() / 2**20} if on_gpu else {}),
+        **({"gpu_memory_mb": torch.cuda.max_memory_allocated(targets[0]) / 2**20} if on_gpu else {}),
     }

@@ -1,11 +1,15 @@
 """Whole runs through `paperlib.run`, as a user starts them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from paperlib import Run, oneshot, run, run_many
+from paperlib.data.batches import normalise
+from paperlib.data.datasets import load
+from paperlib.workers import arithmetic
 
 from .test_engines import TINY, experiment
 
@@ -29,6 +33,16 @@ def test_bfloat16(method: str, tmp_path: Path):
     e = experiment(method, precision="bfloat16")
     ours, expected = (run(e, store=tmp_path / device, device=device) for device in ("cuda", "cpu"))
     assert distance(ours, expected) < 2e-2
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+def test_images_lie_in_memory_as_the_precision_wants_them(precision: str):
+    digits = load("digits", train_size=4, device="cuda")
+    colour = replace(digits, mean=(0.5,) * 3, std=(0.5,) * 3)
+    with arithmetic(precision):
+        x = normalise(digits.train_images.expand(-1, 3, -1, -1), colour)
+    assert x.is_contiguous() == (precision == "float32")
+    assert x.is_contiguous(memory_format=torch.channels_last) == (precision != "float32")
 
 
 def test_a_run_goes_on_on_another_device_with_the_same_draws(tmp_path: Path):

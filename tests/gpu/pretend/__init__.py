@@ -1,11 +1,11 @@
-"""A pretend GPU for a CPU build of torch: ``python -m pytest -p tests.gpu.pretend tests/gpu``.
+"""Two pretend GPUs for a CPU build of torch: ``python -m pytest -p tests.gpu.pretend tests/gpu``.
 
-Tensors on it report ``cuda:0`` and carry the dispatch keys of CUDA, so that functorch, autocast and autograd's device
-threads see a GPU, but hold a CPU tensor that computes. What a GPU refuses is refused: tensors of two devices in one
-operation, ``.numpy()``, more memory than the device has. What our own rules refuse is refused as well: random numbers
-drawn on the device. What makes the host wait (``item``, ``nonzero``, boolean masks, copies between the devices) is
-counted per line of the package, and so are kernels, sums by atomic additions, and bytes. ``torch.cuda.graph`` records
-operations and replays them on the same memory; what may not be recorded raises.
+Tensors on them report ``cuda:0`` or ``cuda:1`` and carry the dispatch keys of CUDA, so that functorch, autocast and
+autograd's device threads see a GPU, but hold a CPU tensor that computes. What a GPU refuses is refused: tensors of two
+devices in one operation, ``.numpy()``, more memory than the device has. What our own rules refuse is refused as well:
+random numbers drawn on the device. What makes the host wait (``item``, ``nonzero``, boolean masks, copies between the
+devices) is counted per line of the package, and so are kernels, sums by atomic additions, and bytes.
+``torch.cuda.graph`` records operations and replays them on the same memory; what may not be recorded raises.
 
 Not covered: streams and races, a GPU's rounding; how many kernels an operation launches is an estimate (kernels.py).
 
@@ -24,7 +24,7 @@ from pathlib import Path
 TORCH = Path(next(iter(importlib.util.find_spec("torch").submodule_search_locations)))
 
 
-def _register_guard() -> None:
+def _register_guard() -> ctypes.PyDLL:
     """Compile guard.cpp and load it with the libraries of torch."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "guard.so"
@@ -35,10 +35,9 @@ def _register_guard() -> None:
         )
         for name in ("libc10.so", "libtorch_cpu.so"):
             ctypes.CDLL(str(TORCH / "lib" / name), ctypes.RTLD_GLOBAL)
-        ctypes.CDLL(str(library))
+        return ctypes.PyDLL(str(library))
 
 
 BUILT_FOR_CUDA = (TORCH / "lib" / "libtorch_cuda.so").exists()
 READY = "torch" not in sys.modules and not BUILT_FOR_CUDA and shutil.which("g++") is not None
-if READY:
-    _register_guard()
+GUARD = _register_guard() if READY else None

@@ -1,4 +1,4 @@
-"""The state of the pretend GPU: memory, counts, and the recording under way."""
+"""The state of the pretend GPUs: memory, counts, and the recordings under way."""
 
 import sys
 import threading
@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from . import GUARD
+
 PACKAGE = "/paperlib/"
 
 
@@ -19,15 +21,17 @@ class Allocation:
     __slots__ = ("nbytes", "recording", "__weakref__")
 
     def __init__(self, nbytes: int, recording: Any):
-        if DEVICE.bytes + nbytes > DEVICE.capacity:
-            self.nbytes = 0
-            raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {nbytes} bytes.")
-        self.nbytes, self.recording = nbytes, recording
-        DEVICE.bytes += nbytes
-        DEVICE.peak = max(DEVICE.peak, DEVICE.bytes)
+        with DEVICE.lock:
+            if DEVICE.bytes + nbytes > DEVICE.capacity:
+                self.nbytes = 0
+                raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {nbytes} bytes.")
+            self.nbytes, self.recording = nbytes, recording
+            DEVICE.bytes += nbytes
+            DEVICE.peak = max(DEVICE.peak, DEVICE.bytes)
 
     def __del__(self) -> None:
-        DEVICE.bytes -= self.nbytes
+        with DEVICE.lock:
+            DEVICE.bytes -= self.nbytes
 
 
 class Stream:
@@ -36,19 +40,35 @@ class Stream:
     def wait_stream(self, other: "Stream") -> None: ...
 
 
-class Device:
-    """launches: kernels by operation; a replay is one. graphs: those recorded.
+class Thread(threading.local):
+    """What every thread has for itself: its current stream, and the number of its current GPU, which torch keeps."""
 
+    stream = Stream()
+
+    @property
+    def gpu(self) -> int:
+        return int(GUARD.current_gpu())
+
+    @gpu.setter
+    def gpu(self, number: int) -> None:
+        GUARD.set_gpu(number)
+
+
+class Device:
+    """All GPUs as one, but for what they record.
+
+    launches: kernels by operation; a replay is one. graphs: those recorded.
     waits, atomic: (what, file:line:function) -> how often.
-    bytes, peak, capacity: of memory. recording: the tape of the graph under way. blocks: address of a storage -> its
-    `Allocation`. stream: the current one. pools: memory pools that graphs are allocating to.
+    bytes, peak, capacity: of memory. recordings: number of a GPU -> the tape of the graph under way, and the thread.
+    blocks: address of a storage -> its `Allocation`. pools: memory pools that graphs are allocating to.
     """
 
     def __init__(self) -> None:
+        self.lock = threading.RLock()
         self.bytes = self.peak = 0
         self.capacity = float("inf")
-        self.recording: Any = None
-        self.stream = Stream()
+        self.recordings: dict[int, tuple[Any, threading.Thread]] = {}
+        self.thread = Thread()
         self.pools: set[object] = set()
         self.blocks: weakref.WeakValueDictionary[int, Allocation] = weakref.WeakValueDictionary()
         self.reset()
@@ -61,11 +81,20 @@ class Device:
         self.graphs: list[Any] = []
         self.peak = self.bytes
 
-    def wait(self, what: str) -> None:
+    def recording(self, gpu: int | None = None) -> Any:
+        """The tape that this thread's operations on a GPU (default: its current one) go to; None if it records nothing.
+
+        Those of autograd's threads, which are not Python's, belong to whoever records on that GPU.
+        """
+        tape, thread = self.recordings.get(self.thread.gpu if gpu is None else gpu, (None, None))
+        here = threading.current_thread()
+        return tape if here is thread or isinstance(here, threading._DummyThread) else None
+
+    def wait(self, what: str, gpu: int | None = None) -> None:
         """The host waits, which a recording does not survive."""
         self.waits[what, place()] += 1
-        if self.recording is not None:
-            self.recording.broken = True
+        if (recording := self.recording(gpu)) is not None:
+            recording.broken = True
             raise RuntimeError(f"CUDA error: operation not permitted when stream is capturing ({what} at {place()})")
 
     @contextmanager

@@ -9,16 +9,26 @@ import torch
 
 from .device import DEVICE, Device, Stream
 from .graphs import PretendGraph, graph
-from .tensors import PretendGPU
+from .tensors import PretendGPU, gpu_named
 
 
 @contextmanager
 def stream(new: Stream) -> Iterator[None]:
-    outer, DEVICE.stream = DEVICE.stream, new
+    outer, DEVICE.thread.stream = DEVICE.thread.stream, new
     try:
         yield
     finally:
-        DEVICE.stream = outer
+        DEVICE.thread.stream = outer
+
+
+@contextmanager
+def current(gpu: torch.device | str) -> Iterator[None]:
+    """Inside, this GPU is the thread's current one."""
+    outer, DEVICE.thread.gpu = DEVICE.thread.gpu, gpu_named(gpu).index
+    try:
+        yield
+    finally:
+        DEVICE.thread.gpu = outer
 
 
 def synchronize(*_: object) -> None:
@@ -36,13 +46,15 @@ def release_pool(device: int, pool: object) -> None:
 
 
 FUNCTIONS = {
-    "is_available": lambda: True, "is_initialized": lambda: True, "_lazy_init": lambda: None, "device_count": lambda: 1,
-    "current_device": lambda: 0, "get_device_name": lambda *_: "pretend GPU",
+    "is_available": lambda: True, "is_initialized": lambda: True, "_lazy_init": lambda: None, "device_count": lambda: 2,
+    "current_device": lambda: DEVICE.thread.gpu, "device": current,
+    "set_device": lambda gpu: setattr(DEVICE.thread, "gpu", gpu_named(gpu).index),
+    "get_device_name": lambda *_: "pretend GPU",
     "is_bf16_supported": lambda *_, **__: True,
     "manual_seed_all": lambda seed: None, "empty_cache": lambda: None, "synchronize": synchronize,
-    "Stream": Stream, "stream": stream, "current_stream": lambda *_: DEVICE.stream,
+    "Stream": Stream, "stream": stream, "current_stream": lambda *_: DEVICE.thread.stream,
     "CUDAGraph": PretendGraph, "graph": graph, "graph_pool_handle": object,
-    "is_current_stream_capturing": lambda: DEVICE.recording is not None,
+    "is_current_stream_capturing": lambda: DEVICE.recording() is not None,
     "memory_reserved": lambda *_: DEVICE.bytes, "max_memory_allocated": lambda *_: DEVICE.peak,
     "memory_allocated": lambda *_: DEVICE.bytes,
     "mem_get_info": lambda *_: (min(DEVICE.capacity, 2**34) - DEVICE.bytes, 2**34),

@@ -1,5 +1,6 @@
 """CUDA graphs of the pretend GPU: a tape of operations that is played again on the same memory."""
 
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,22 +60,28 @@ class PretendGraph:
 
 
 @contextmanager
-def graph(cuda_graph: PretendGraph, pool: object = None, stream: Any = None) -> Iterator[None]:
-    """Record into a graph. As with CUDA, a recording that was broken leaves its stream current and its pool open."""
-    assert DEVICE.recording is None, "already capturing"
-    outer, DEVICE.stream = DEVICE.stream, stream or Stream()
-    DEVICE.recording = tape = Tape()
+def graph(
+    cuda_graph: PretendGraph, pool: object = None, stream: Any = None, capture_error_mode: str = "global"
+) -> Iterator[None]:
+    """Record what the thread does on its current GPU into a graph.
+
+    As with CUDA, a recording that was broken leaves its stream current and its pool open.
+    """
+    here, gpu, tape = DEVICE.thread, DEVICE.thread.gpu, Tape()
+    assert gpu not in DEVICE.recordings, "already capturing"
+    outer, here.stream = here.stream, stream or Stream()
+    DEVICE.recordings[gpu] = tape, threading.current_thread()
     DEVICE.pools.add(pool)
     before = DEVICE.launches.total()
     try:
         yield
     finally:
-        DEVICE.recording = None
+        del DEVICE.recordings[gpu]
         for whole, content in tape.saved.values():
             whole.copy_(content)
         if tape.broken:
             raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
-        DEVICE.stream = outer
+        here.stream = outer
         DEVICE.pools.discard(pool)
     cuda_graph.tape = tape
     cuda_graph.launches = DEVICE.launches.total() - before

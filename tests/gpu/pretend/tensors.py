@@ -10,28 +10,28 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from .device import DEVICE, Allocation, place
 from .kernels import ATOMIC, FREE, KERNELS, WAITS
 
-CUDA = torch.device("cuda:0")
-MIXED = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+MIXED = "Expected all tensors to be on the same device, but found at least two devices, "
 INDEXING = {"aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_"}
 
 
 class PretendTensor(Tensor):
-    """values: the CPU tensor that computes. allocation: the block of memory that it lies in."""
+    """values: the CPU tensor that computes. gpu: where it says it is. allocation: the block of memory it lies in."""
 
     values: Tensor
+    gpu: torch.device
     allocation: Allocation
 
     @staticmethod
-    def __new__(cls, values: Tensor) -> "PretendTensor":
+    def __new__(cls, values: Tensor, gpu: torch.device) -> "PretendTensor":
         self = Tensor._make_wrapper_subclass(
             cls, values.size(), strides=values.stride(), storage_offset=values.storage_offset(), dtype=values.dtype,
-            device=CUDA, requires_grad=False,
+            device=gpu, requires_grad=False,
         )  # fmt: skip
-        self.values = values
+        self.values, self.gpu = values, gpu
         storage = values.untyped_storage()
         allocation = DEVICE.blocks.get(storage.data_ptr()) if storage.data_ptr() else None
         if allocation is None:
-            allocation = Allocation(storage.nbytes(), DEVICE.recording)
+            allocation = Allocation(storage.nbytes(), DEVICE.recording(gpu.index))
             if storage.data_ptr():
                 DEVICE.blocks[storage.data_ptr()] = allocation
         self.allocation = allocation
@@ -69,6 +69,12 @@ def on_gpu(device: Any) -> bool:
     return device is not None and torch.device(device).type == "cuda"
 
 
+def gpu_named(device: Any) -> torch.device:
+    """A GPU with its number; "cuda" is the thread's current one."""
+    number = torch.device(device).index
+    return torch.device("cuda", DEVICE.thread.gpu if number is None else number)
+
+
 def dispatch(func: Any, args: Any, kwargs: Any) -> Any:
     """An operation as a GPU does it, or refuses it."""
     name = func._schema.name
@@ -77,7 +83,7 @@ def dispatch(func: Any, args: Any, kwargs: Any) -> Any:
     plain = [a for a in leaves if type(a) in (Tensor, torch.nn.Parameter)]
     new = on_gpu(kwargs.get("device"))
     if name == "prim::device":
-        return CUDA
+        return args[0].gpu
     if name == "aten::_pin_memory" and not ours:
         return pinned(args[0])
     if not (ours or new) or any(p.device.type == "meta" for p in plain):
@@ -86,19 +92,20 @@ def dispatch(func: Any, args: Any, kwargs: Any) -> Any:
         raise RuntimeError(f"{name} draws on the device, whose stream is not that of the CPU")
     if name == "aten::_to_copy" and (between := _copied(func, args, kwargs)) is not None:
         return between
-    if name == "aten::copy_" and isinstance(args[0], PretendTensor) != isinstance(args[1], PretendTensor):
+    if name == "aten::copy_" and _place(args[0]) != _place(args[1]):
         return _copied_into(func, args, kwargs)
     _refuse_mixed(func, name, args, ours, plain, new)
-    _wait(name, args, kwargs)
+    gpu = ours[0].gpu if ours else gpu_named(kwargs["device"])
+    _wait(name, args, kwargs, gpu)
 
     raw = [a.values if isinstance(a, PretendTensor) else a for a in leaves]
     raw = [torch.device("cpu") if isinstance(a, torch.device) and a.type == "cuda" else a for a in raw]
     raw_args, raw_kwargs = tree_unflatten(raw, spec)
     changed = _changed(func, args, kwargs)
-    if DEVICE.recording is None:
+    if (recording := DEVICE.recording(gpu.index)) is None:
         out = func(*raw_args, **raw_kwargs)
     else:
-        out = DEVICE.recording.run(func, raw_args, raw_kwargs, ours, changed)
+        out = recording.run(func, raw_args, raw_kwargs, ours, changed)
     outs = [o for o in tree_flatten(out)[0] if isinstance(o, Tensor)]
     _count(name, outs, ours, changed)
     if torch.Tag.inplace_view in func.tags:  # unsqueeze_ and its like: the shape that is seen from outside changes too
@@ -109,7 +116,7 @@ def dispatch(func: Any, args: Any, kwargs: Any) -> Any:
     if len(changed) == len(outs) == 1 and returned and returned[0].alias_info:
         return changed[0]
     known = {id(c.values): c for c in changed if isinstance(c, PretendTensor)}
-    return tree_map(lambda o: known.get(id(o)) or PretendTensor(o) if isinstance(o, Tensor) else o, out)
+    return tree_map(lambda o: known.get(id(o)) or PretendTensor(o, gpu) if isinstance(o, Tensor) else o, out)
 
 
 PINNED: set[int] = set()
@@ -125,26 +132,34 @@ def pinned(tensor: Tensor) -> Tensor:
 def _copied(func: Any, args: Any, kwargs: Any) -> Tensor | None:
     """The copy of a tensor on the other device; None for one that stays."""
     source, target = args[0], kwargs.get("device")
-    if target is None or isinstance(source, PretendTensor) == on_gpu(target):
+    if target is None or _place(source) == (gpu_named(target) if on_gpu(target) else None):
         return None
-    if isinstance(source, PretendTensor):
-        DEVICE.wait("copy to the CPU")
+    if isinstance(source, PretendTensor) and not on_gpu(target):
+        DEVICE.wait("copy to the CPU", source.gpu.index)
         return func(source.values, **{**kwargs, "device": torch.device("cpu")})
-    if not kwargs.get("non_blocking") or source.data_ptr() not in PINNED:
-        DEVICE.wait("copy from the CPU")
+    gpu, values = gpu_named(target), source.values if isinstance(source, PretendTensor) else source
+    if values is source and (not kwargs.get("non_blocking") or source.data_ptr() not in PINNED):
+        DEVICE.wait("copy from the CPU", gpu.index)
     DEVICE.launches["aten::_to_copy"] += 1
     rest = {name: value for name, value in kwargs.items() if name not in ("device", "non_blocking")}
-    return PretendTensor(func(source, **rest).clone())
+    return PretendTensor(func(values, **rest).clone(), gpu)
+
+
+def _place(value: Any) -> torch.device | None:
+    """The GPU of a tensor; None on the CPU."""
+    return value.gpu if isinstance(value, PretendTensor) else None
 
 
 def _copied_into(func: Any, args: Any, kwargs: Any) -> Tensor:
     """``place.copy_(source)`` between the devices."""
     to, source, asynchronous = args[0], args[1], kwargs.get("non_blocking") or (args[2:] and args[2])
     if not isinstance(to, PretendTensor):
-        DEVICE.wait("copy to the CPU")
+        DEVICE.wait("copy to the CPU", source.gpu.index)
+    elif isinstance(source, PretendTensor):
+        pass  # from one GPU to another, for which the host does not wait
     elif not asynchronous or source.data_ptr() not in PINNED:
-        DEVICE.wait("copy from the CPU")
-    elif DEVICE.recording is not None:
+        DEVICE.wait("copy from the CPU", to.gpu.index)
+    elif DEVICE.recording(to.gpu.index) is not None:
         raise RuntimeError("a recording that copies from the CPU reads that memory again in every replay")
     DEVICE.launches["aten::copy_"] += 1
     raw = [t.values if isinstance(t, PretendTensor) else t for t in (to, source)]
@@ -154,32 +169,34 @@ def _copied_into(func: Any, args: Any, kwargs: Any) -> Tensor:
 
 def _refuse_mixed(func: Any, name: str, args: Any, ours: list[Tensor], plain: list[Tensor], new: bool) -> None:
     """Raise for tensors of two devices in one operation, as CUDA's kernels do."""
+    if len({t.gpu for t in ours}) > 1:
+        raise RuntimeError(f"{MIXED}{' and '.join(sorted({str(t.gpu) for t in ours}))}! [{name}]")
     if plain and ours:
         if name in INDEXING and not isinstance(args[0], PretendTensor):
             raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
         if name in INDEXING:
             if any(type(i) is Tensor for i in args[1] if i is not None):
-                DEVICE.wait("index on the CPU")
+                DEVICE.wait("index on the CPU", ours[0].gpu.index)
             plain = [a for a in args[2:] if type(a) is Tensor]
         numbers_do = torch.Tag.pointwise in func.tags or name in NUMBERS_OF_THE_HOST
         if any(p.ndim for p in plain) or (plain and not numbers_do):
-            raise RuntimeError(f"{MIXED} [{name}]")
+            raise RuntimeError(f"{MIXED}cuda and cpu! [{name}]")
         if plain and func._schema.is_mutable and type(args[0]) is Tensor:
-            raise RuntimeError(f"{MIXED} [{name} writes to the CPU]")
+            raise RuntimeError(f"{MIXED}cuda and cpu! [{name} writes to the CPU]")
     elif plain and new and not name.endswith("_like") and not name.startswith("aten::new_"):
-        raise RuntimeError(f"{MIXED} [{name}]")
+        raise RuntimeError(f"{MIXED}cuda and cpu! [{name}]")
 
 
 # Operations beside the pointwise ones that take a number on the CPU.
 NUMBERS_OF_THE_HOST = {"aten::masked_fill", "aten::masked_fill_", "aten::fill_", "aten::index_fill_", *INDEXING}
 
 
-def _wait(name: str, args: Any, kwargs: Any) -> None:
+def _wait(name: str, args: Any, kwargs: Any, gpu: torch.device) -> None:
     if name in WAITS and not (name == "aten::repeat_interleave" and kwargs.get("output_size") is not None):
-        DEVICE.wait(WAITS[name])
+        DEVICE.wait(WAITS[name], gpu.index)
     elif name in INDEXING and any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
         if name == "aten::index" or args[2].numel() != 1:  # else it is a masked_fill
-            DEVICE.wait("boolean index")
+            DEVICE.wait("boolean index", gpu.index)
 
 
 def _changed(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
