@@ -308,11 +308,9 @@ def _builds(model: str, shape: tuple[int, int, int], classes: int, width: float)
 LADDER: tuple[Reduction, ...] = (
     evaluate_less,
     halve_images,
-    narrow(1 / 2),
-    narrow(1 / 4),
+    narrow(1 / 8),
     shorten(1 / 4),
     halve_images,
-    narrow(1 / 8),
     shallow,
     shorten(1 / 10),
     thin(1 / 10),
