@@ -75,8 +75,8 @@ def run(
         return run
     e = experiment
     data = dataset_of(e, on)
-    if on != "cpu":
-        torch.cuda.reset_peak_memory_stats(on)
+    for gpu in targets if on != "cpu" else ():
+        torch.cuda.reset_peak_memory_stats(gpu)
     threads = (workers or os.cpu_count() or 1) if on == "cpu" else 1
     with worker_pool(threads) as pool, arithmetic(e.precision), current(on):
         opened = _open(e, data, shelf, pool, engine, targets)
@@ -230,5 +230,5 @@ def _machine(targets: Sequence[str], engine: str) -> dict[str, Any]:
         "engine": engine,
         "denormals": "kept" if on_gpu else "flushed",
         "torch": torch.__version__,
-        **({"gpu_memory_mb": torch.cuda.max_memory_allocated(targets[0]) / 2**20} if on_gpu else {}),
+        **({"gpu_memory_mb": max(map(torch.cuda.max_memory_allocated, targets)) / 2**20} if on_gpu else {}),
     }
