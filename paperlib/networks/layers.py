@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 from torch.nn import init
-from torch.nn.functional import batch_norm, conv2d, linear, normalize, unfold
+from torch.nn.functional import avg_pool2d, batch_norm, conv2d, linear, normalize, unfold
 
 from paperlib.networks.stacking import is_stacked
 from paperlib.random_streams import draw
@@ -99,8 +99,8 @@ class Conv2d(nn.Conv2d):
         if is_stacked() and x.device.type != "cpu":
             return self.product(x)
         if self.kernel_size == (1, 1) and self.stride != (1, 1) and not any(self.padding):
-            rows, columns = self.stride
-            return conv2d(x[:, :, ::rows, ::columns], self.weight, self.bias)
+            # A pool of one pixel picks the same values as a slice, whose gradient would not lie in channels_last.
+            return conv2d(avg_pool2d(x, 1, self.stride), self.weight, self.bias)
         return super().forward(x)
 
     def product(self, x: Tensor) -> Tensor:

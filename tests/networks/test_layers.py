@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import conv2d, cross_entropy
 
 from paperlib.networks import build
 from paperlib.networks.layers import BatchNorm, Conv2d, Dropout, MaxPool
@@ -80,6 +80,16 @@ def test_a_strided_1x1_convolution_is_torchs_also_of_a_stack(stride):
     with stacked():
         together = torch.vmap(layer)(x)
     torch.testing.assert_close(together, torch.stack([plain(images) for images in x]), rtol=1e-12, atol=1e-12)
+
+
+def test_the_gradient_of_a_strided_1x1_convolution_lies_in_channels_last():
+    """That of a slice would not, and every operation on it before the next convolution would take ten times as long."""
+    layer = Conv2d(8, 4, 1, stride=2, bias=False)
+    x = draw(3, 8, 7, 6).contiguous(memory_format=torch.channels_last).requires_grad_()
+    (g,) = torch.autograd.grad(layer(x).square().sum(), x)
+    assert g.is_contiguous(memory_format=torch.channels_last)
+    (sliced,) = torch.autograd.grad(conv2d(x[:, :, ::2, ::2], layer.weight).square().sum(), x)
+    torch.testing.assert_close(g, sliced)
 
 
 @pytest.mark.parametrize("size", [(8, 8), (7, 8), (2, 6)])
