@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from paperlib import run_many
 from paperlib.runs import executors
@@ -58,6 +59,19 @@ def test_processes_take_the_gpus_in_turn(monkeypatch):
         executors.see_one_gpu(number, among)
         seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
     assert seen == ["2", "GPU-5", "2"]
+
+
+def test_processes_take_the_gpus_that_are_named(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5,7")
+    assert executors.gpus("cuda:2,0") == ["7", "2"]
+    assert executors.gpus("cuda") == executors.gpus("auto") == ["2", "GPU-5", "7"]
+
+
+def test_a_cluster_is_not_told_which_gpus(tiny, store, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match="device is 'cuda:1', but a cluster gives every run its GPUs; choose cuda"):
+        run_many([tiny], store=store, device="cuda:1", executor=executors.Ray())
 
 
 def test_without_a_gpu_there_is_none_to_take(monkeypatch):
