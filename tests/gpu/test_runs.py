@@ -25,7 +25,7 @@ def test_one_shot_methods_equal_the_cpu_to_rounding(method: str, tmp_path: Path)
     options = {} if method == "ot" else ONE_SHOT
     e = TINY.replace(method=method, method_options=options, sampled=4, rounds=1, model="cnn2", width=0.25)
     ours, expected = (run(e, store=tmp_path / device, device=device) for device in ("cuda", "cpu"))
-    assert distance(ours, expected) < 1e-3
+    assert distance(ours, expected) < 3e-3  # images that lie otherwise change FedHydra by .0018 on a CPU, too
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedgps"])
@@ -57,9 +57,10 @@ def test_a_run_goes_on_on_another_device_with_the_same_draws(tmp_path: Path):
     with pytest.raises(Stop):
         run(e, store=tmp_path / "both", device="cuda", on_round=stop)
     ours, expected = run(e, store=tmp_path / "both", device="cpu"), run(e, store=tmp_path / "cpu", device="cpu")
-    assert distance(ours, expected) < 1e-3
+    # Other draws after the first round would change it by .016, images that lie otherwise change it by .0028.
+    assert distance(ours, expected) < 6e-3
     torch.testing.assert_close(
-        torch.tensor(ours.history.test_loss.values), torch.tensor(expected.history.test_loss.values), rtol=1e-3, atol=0
+        torch.tensor(ours.history.test_loss.values), torch.tensor(expected.history.test_loss.values), rtol=6e-3, atol=0
     )
 
 
