@@ -385,7 +385,7 @@ def profile(
     ],
     rounds: Annotated[int, typer.Option(help="rounds that are timed, after one to warm up")] = 3,
     engine: Annotated[str, typer.Option(help="auto, sequential, vectorised or captured")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, or a GPU by number such as cuda:1")] = "auto",
     trace: Annotated[
         str | None,
         typer.Option(help="file for a further round, to look at in Perfetto; replaces a trace only"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from paperlib.federated.engines import AHEAD, Engine, Opened
 from paperlib.federated.local import Job, Trained
@@ -83,8 +84,7 @@ class _Share:
         job, device = self.round.start(client), self.replica.device
         return job._replace(
             context=self.method.context, method=self.method, theta=self.copy(job.theta), buffers=self.copy(job.buffers),
-            shared={name: self.copy(tensor) for name, tensor in job.shared.items()},
-            own={name: tensor.to(device) for name, tensor in job.own.items()},
+            shared=tree_map(self.copy, job.shared), own=tree_map(lambda tensor: tensor.to(device), job.own),
         )  # fmt: skip
 
     def copy(self, tensor: Tensor) -> Tensor:
@@ -96,7 +96,4 @@ class _Share:
         """The results of the share, on the device of the run."""
         home = self.round.method.context.data.train_images.device
         for trained in self.replica.engine.train(self, CallingThread()):
-            yield Trained(
-                {name: tensor.to(home) for name, tensor in trained.upload.items()}, trained.theta.to(home),
-                trained.buffers.to(home), {name: tensor.to(home) for name, tensor in trained.own.items()},
-            )  # fmt: skip
+            yield Trained(**tree_map(lambda tensor: tensor.to(home), vars(trained)))

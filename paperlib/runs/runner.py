@@ -60,12 +60,11 @@ def run(
     Raises ValueError, before anything is written, for impossible requests and for a missing data set.
     """
     check(experiment)
-    targets = devices(device)
+    server = f"the server of the one-shot method {experiment.method}"
+    targets = (single(device, server),) if is_one_shot(experiment) else devices(device)
     on = targets[0]
     one_of("engine", engine, ENGINES)
     truth("resume", resume)
-    if len(targets) > 1 and is_one_shot(experiment):
-        single(device, f"the server of the one-shot method {experiment.method}")
     if workers is not None:
         whole("workers", workers, 1)
     if on_round is not None and not callable(on_round):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from paperlib import Run, oneshot, run, run_many
+from paperlib import Experiment, Run, oneshot, run, run_many
 from paperlib.data.batches import normalise
 from paperlib.data.datasets import load
 from paperlib.workers import arithmetic
@@ -14,6 +14,20 @@ from paperlib.workers import arithmetic
 from .test_engines import TINY, experiment
 
 ONE_SHOT = {"distill_epochs": 2, "generator_steps": 2, "batch": 8, "generator_width": 0.0625}
+
+
+class Stop(Exception):
+    """Interrupts a run."""
+
+
+def interrupt(e: Experiment, store: Path, **options: str) -> None:
+    """Run an experiment for one round."""
+
+    def stop(row: dict[str, float]) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        run(e, store=store, on_round=stop, **options)
 
 
 def distance(one: Run, other: Run) -> float:
@@ -47,15 +61,7 @@ def test_images_lie_in_memory_as_the_precision_wants_them(precision: str):
 
 def test_a_run_goes_on_on_another_device_with_the_same_draws(tmp_path: Path):
     e = experiment("fedgps", rounds=3, measure=("weight_divergence",))
-
-    class Stop(Exception):
-        pass
-
-    def stop(row: dict[str, float]) -> None:
-        raise Stop
-
-    with pytest.raises(Stop):
-        run(e, store=tmp_path / "both", device="cuda", on_round=stop)
+    interrupt(e, tmp_path / "both", device="cuda")
     ours, expected = run(e, store=tmp_path / "both", device="cpu"), run(e, store=tmp_path / "cpu", device="cpu")
     # Other draws after the first round would change it by .016, images that lie otherwise change it by .0028.
     assert distance(ours, expected) < 6e-3

@@ -10,7 +10,7 @@ from paperlib.federated import engines
 from paperlib.methods import REGISTRY
 
 from .test_engines import SETTINGS, TINY, experiment
-from .test_runs import distance
+from .test_runs import distance, interrupt
 
 
 @pytest.fixture(autouse=True)
@@ -73,15 +73,7 @@ def test_a_run_on_the_second_gpu(tmp_path: Path):
 
 def test_a_run_begun_on_two_gpus_goes_on_on_one(tmp_path: Path):
     e = experiment("scaffold", rounds=3)
-
-    class Stop(Exception):
-        pass
-
-    def stop(row: dict[str, float]) -> None:
-        raise Stop
-
-    with pytest.raises(Stop):
-        run(e, store=tmp_path / "both", device="cuda:0,1", engine="captured", on_round=stop)
+    interrupt(e, tmp_path / "both", device="cuda:0,1", engine="captured")
     resumed = run(e, store=tmp_path / "both", device="cuda", engine="captured")
     assert torch.equal(resumed.parameters, played(e, tmp_path, "cuda", "captured").parameters)
 
