@@ -93,6 +93,11 @@ class Dataset:
     writers: Tensor | None = None  # int64 [N], training images only, of sets with a natural partition
 
     @property
+    def device(self) -> torch.device:
+        """Where all of its tensors lie."""
+        return self.train_images.device
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W) of every image."""
         channels, height, width = self.train_images.shape[1:]

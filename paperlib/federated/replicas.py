@@ -29,7 +29,7 @@ class Replica:
 
     @property
     def device(self) -> torch.device:
-        return self.method.context.data.train_images.device
+        return self.method.context.data.device
 
 
 def side_by_side(replicas: Sequence[Replica]) -> Engine:
@@ -94,6 +94,6 @@ class _Share:
 
     def train(self) -> Iterator[Trained]:
         """The results of the share, on the device of the run."""
-        home = self.round.method.context.data.train_images.device
+        home = self.round.method.context.data.device
         for trained in self.replica.engine.train(self, CallingThread()):
             yield Trained(**tree_map(lambda tensor: tensor.to(home), vars(trained)))

@@ -24,7 +24,7 @@ from paperlib.timing import part, seconds_now
 def bind(method: FedAvg, context: Context, dtype: torch.dtype = torch.float32) -> Progress:
     """Bind a method to a run; returns the state before round 1."""
     method.setup(context)
-    net, device = context.net, context.data.train_images.device
+    net, device = context.net, context.data.device
     theta = net.initial(torch_rng(context.experiment.seed, "initial parameters")).to(device, dtype)
     return Progress(0, theta, net.initial_buffers().to(device, dtype), method.server_init(theta))
 

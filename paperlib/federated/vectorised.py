@@ -70,7 +70,7 @@ def train_in_stacks(jobs: Sequence[Job]) -> Iterator[Trained]:
 
 def room(context: Context) -> int:
     """How many clients a stack may have, at least 1: as many as a GPU has memory for, by `step_bytes`."""
-    device = context.data.train_images.device
+    device = context.data.device
     if device.type == "cpu":
         return context.experiment.clients
     cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

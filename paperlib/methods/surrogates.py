@@ -47,7 +47,7 @@ class Surrogates(FedAvg):
 
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)
-        data, device = context.data, context.data.train_images.device
+        data, device = context.data, context.data.device
         self.classes = data.num_classes
         self.images: Surrogate | None = None
         if self.surrogate in IMAGES:

@@ -53,7 +53,7 @@ class VHL(FedAvg):
         if self.virtual:
             if not any(tensor.name == "classifier.bias" for tensor in self.net.tensors):
                 raise ValueError(f"VHL takes its virtual classes out by their biases, but {self.net.name} has none")
-            sizes, device = (data.shape, self.virtual, self.surrogate_images), data.train_images.device
+            sizes, device = (data.shape, self.virtual, self.surrogate_images), data.device
             self.images = surrogate_set(self.surrogate, *sizes, self.surrogate_seed, device)
         return self
 

@@ -78,7 +78,7 @@ def prepare_one_shot(
     net = networks.build(e.model, data.shape, data.num_classes, e.width)
     net.bfloat16 = e.precision == "bfloat16"
     method = oneshot.build(e.method, e.method_options).setup(Context(e, data, parts, net))
-    device = data.train_images.device
+    device = data.device
     theta = net.initial(torch_rng(e.seed, "initial parameters")).to(device)
     return method, Progress(0, theta, net.initial_buffers().to(device), {}), Clients(e, data, parts, folders)
 
