@@ -12,7 +12,7 @@ from paperlib import Experiment, papers
 from paperlib.data.datasets import MissingDataError
 from paperlib.papers import collection, shipped_runs
 from paperlib.papers.catalogue import TITLES
-from paperlib.papers.cells import Cell, failed, reading, value
+from paperlib.papers.cells import Cell, failed, outcomes, reading, value
 from paperlib.papers.gc_fed.setting import experiment
 from paperlib.papers.printed import printed
 from paperlib.papers.scales import RULES, at_scale
@@ -145,6 +145,20 @@ def test_readings_of_table_2():
     assert reading("diff_std", {}, "paper")(run, None) == pytest.approx(300**0.5)
     with pytest.raises(ValueError, match="best_lambda_min"):
         reading("best_lambda_min", {}, "paper")
+
+
+@pytest.mark.parametrize("metric", ["diff_std", "fluctuation_lower_bound"])
+def test_changes_between_rounds_are_not_read_off_a_run_that_skipped_evaluations(metric):
+    c = dataclasses.replace(cell(metric, seeds=1), read=lambda run, _: 3.0)
+    (e,) = c.experiments
+    every = finished_run([20, 50, 20])
+    third = dataclasses.replace(every, experiment=e.replace(eval_every=3))
+    assert value(c, {e: every}, "small").mean == 3 and list(outcomes(c, {e: every}, "small").values()) == [3]
+    assert value(c, {e: third}, "small").status == "not comparable" and outcomes(c, {e: third}, "small") == {}
+    jointly = dataclasses.replace(c, joint=lambda runs, scale: 3.0)
+    assert value(jointly, {e: third}, "small").status == "not comparable"
+    plain = dataclasses.replace(c, metric="test_accuracy")
+    assert value(plain, {e: third}, "small").mean == 3
 
 
 def test_the_target_is_the_printed_one_at_scale_paper_and_fedavgs_best_rounded_down_elsewhere():

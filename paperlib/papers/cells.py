@@ -103,6 +103,15 @@ MEASURED = (
 )  # fmt: skip
 
 
+# Quantities of pairs of successive rounds, which a run has only if it evaluates every round.
+BETWEEN_ROUNDS = (*DIFFERENCES, "fluctuation_lower_bound")
+
+
+def comparable(cell: Cell, run: Run) -> bool:
+    """Whether a run, which may be reduced, has the quantity of the cell."""
+    return cell.metric not in BETWEEN_ROUNDS or run.experiment.eval_every == 1
+
+
 def goal(setting: dict[str, str], scale: str, baseline: Run | None) -> float:
     """Target accuracy in percent: the printed one, or below scale paper FedAvg's best, rounded down.
 
@@ -128,15 +137,15 @@ def value(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> Value:
     """Mean and sample standard deviation over the finished seeds; failed if one seed failed."""
     if not cell.experiments:
         return Value(None, None, "printed only")
-    if cell.joint is not None:
-        return _jointly(cell, cell.joint, runs, scale)
     done = [runs[e] for e in cell.experiments if e in runs]
     if not done:
         return Value(None, None, "not run")
+    if not all(comparable(cell, run) for run in done):
+        return Value(None, None, "not comparable", len(done))
+    if cell.joint is not None:
+        return _jointly(cell, cell.joint, runs, scale)
     if any(run.summary["failed"] or (cell.chance_fails and failed(run, scale)) for run in done):
         return Value(None, None, "failed", len(done))
-    if cell.metric in DIFFERENCES and any(run.experiment.eval_every > 1 for run in done):
-        return Value(None, None, "not comparable", len(done))  # differences between rounds need every round
     read = cell.read or reading(cell.metric, {k: str(v) for k, v in cell.key.items()}, scale)
     beside: list[Run | None] = [None] * len(cell.experiments)
     if cell.baseline:
@@ -150,12 +159,12 @@ def value(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> Value:
 def outcomes(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> dict[Experiment, float]:
     """The value of each finished run; NaN if it failed or has none, such as a target never reached.
 
-    Runs without a finished baseline are left out.
+    Runs without a finished baseline, or without the quantity, are left out.
     """
     read = cell.read or reading(cell.metric, {k: str(v) for k, v in cell.key.items()}, scale)
     given = {}
     for e, beside in zip(cell.experiments, cell.baseline or [None] * len(cell.experiments), strict=True):
-        if e in runs and (beside is None or beside in runs):
+        if e in runs and comparable(cell, runs[e]) and (beside is None or beside in runs):
             lost = runs[e].summary["failed"] or (cell.chance_fails and failed(runs[e], scale))
             got = None if lost else read(runs[e], None if beside is None else runs[beside])
             given[e] = np.nan if got is None else got

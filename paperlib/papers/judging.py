@@ -18,7 +18,7 @@ from paperlib.data.datasets import DATASETS
 from paperlib.experiment import Experiment
 from paperlib.oneshot import is_one_shot
 from paperlib.papers import shipped_runs
-from paperlib.papers.cells import Cell, outcomes
+from paperlib.papers.cells import Cell, comparable, outcomes
 from paperlib.papers.collection import Runs, finished
 from paperlib.papers.contents import TABLES
 from paperlib.papers.printed import printed
@@ -124,8 +124,9 @@ class Evidence:
         return {(e.seed, e.partition_seed): -np.inf if np.isnan(v) else entry.sign * v for e, v in given.items()}
 
     def done(self, entry: Entry) -> list[Experiment]:
-        """The paper-scale experiments of the entry whose runs are finished."""
-        return [e for e in entry.cell.experiments if self.at[e] in self.runs]
+        """The paper-scale experiments of the entry whose runs are finished and have its quantity."""
+        ours = {e: self.runs.get(self.at[e]) for e in entry.cell.experiments}
+        return [e for e, run in ours.items() if run is not None and comparable(entry.cell, run)]
 
     def share(self, experiments: Iterable[Experiment]) -> float:
         """Operations of our runs over those of the printed experiments; NaN for no experiments."""
