@@ -315,16 +315,21 @@ def _print_card(title: str, text: Any) -> None:
 
 
 @app.command()
-def ship(paper: Paper, names: list[str], scale: Scale = "small", budget: Budget = None, seeds: Seeds = 3) -> None:
-    """Add this machine's finished runs of some tables or figures to data/reference."""
+def ship(
+    paper: Paper, names: list[str], scale: Scale = "small", budget: Budget = None, seeds: Seeds = 3, only: Cells = None
+) -> None:
+    """Add this machine's finished runs of some tables or figures to data/reference; with --only, those of a part."""
     from paperlib import papers
     from paperlib.papers import index, shipped_runs
     from paperlib.papers.collection import finished
 
     with sentences():
         needs_checkout("ship")
-        scale = chosen_scale(scale, budget, {paper: names}, seeds)
-        experiments = [e for name in names for e in papers.experiments(paper, name, scale=scale, seeds=seeds)]
+        scale = chosen_scale(scale, budget, {paper: names}, seeds, only=only)
+        cells = chosen_fields(only)
+        experiments = [
+            e for name in names for e in papers.experiments(paper, name, scale=scale, seeds=seeds, only=cells)
+        ]
         runs = finished(experiments, shipped=False).values()
         if not runs:
             raise ValueError(
