@@ -138,6 +138,17 @@ def test_three_seeds_in_common_are_needed():
     assert (none.verdict, none.why) == ("not run", "not run") and np.isnan([none.difference, none.share]).all()
 
 
+def test_changes_between_rounds_say_nothing_where_evaluations_were_skipped():
+    claim = replace(CLAIM, metric="diff_std")
+    values = [
+        (entry(name, printed, sign=-1, metric="diff_std"), [printed] * 3)
+        for name, printed in (("GC-Fed", 4), ("FedAvg", 7))
+    ]
+    assert decide(values, claim).difference == 3
+    skipped = decide(values, claim, eval_every=3)
+    assert (skipped.verdict, skipped.why) == ("not run", "not evaluated every round")
+
+
 def test_a_failed_run_loses_and_is_not_dropped():
     once = decide(pair([61, 72, None], [51, 60, 71]))
     assert once.verdict == "undecided" and once.difference == -np.inf == once.interval.low

@@ -161,6 +161,15 @@ def test_changes_between_rounds_are_not_read_off_a_run_that_skipped_evaluations(
     assert value(plain, {e: third}, "small").mean == 3
 
 
+def test_a_caption_says_why_numbers_are_not_comparable(tmp_path):
+    """Of the shipped runs of GC-Fed's column on CIFAR-10, which are evaluated every third round."""
+    accuracies, changes = (
+        papers.table("gc_fed", t, scale="small", compute=False, store=tmp_path) for t in ("T5", "T2")
+    )
+    assert "not comparable" in str(changes) and "\nNot comparable: what is printed" in changes.caption
+    assert "comparable" not in accuracies.caption
+
+
 def test_the_target_is_the_printed_one_at_scale_paper_and_fedavgs_best_rounded_down_elsewhere():
     fedavg, other = finished_run([10, 31.9, 20, 31.2, 40.7]), finished_run([10, 39, 40, 50])
     target = {"target": "31.5"}

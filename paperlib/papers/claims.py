@@ -274,7 +274,8 @@ def _gains(contest: Contest, evidence: Evidence) -> tuple[dict[int, float], str]
         for key in mine.keys() & theirs.keys():
             pairs.setdefault(key[0], []).append(above(mine[key], theirs[key]))
         if len(pairs) < SEEDS:
-            return {}, "not run" if not mine or not theirs else f"fewer than {SEEDS} seeds in common"
+            empty = next((entry for entry, values in ((contest.method, mine), (other, theirs)) if not values), None)
+            return {}, evidence.absence(empty) if empty else f"fewer than {SEEDS} seeds in common"
         by_seed = {seed: _mean(pairs[seed]) for seed in sorted(pairs)}
         if _mean(by_seed.values()) < best or not gains:
             gains, best = by_seed, _mean(by_seed.values())

@@ -128,6 +128,12 @@ class Evidence:
         ours = {e: self.runs.get(self.at[e]) for e in entry.cell.experiments}
         return [e for e, run in ours.items() if run is not None and comparable(entry.cell, run)]
 
+    def absence(self, entry: Entry) -> str:
+        """Why an entry has no value of ours."""
+        runs = [self.runs[self.at[e]] for e in entry.cell.experiments if self.at[e] in self.runs]
+        skipped = runs and not any(comparable(entry.cell, run) for run in runs)
+        return "not evaluated every round" if skipped else "not run"
+
     def share(self, experiments: Iterable[Experiment]) -> float:
         """Operations of our runs over those of the printed experiments; NaN for no experiments."""
         distinct = set(experiments)

@@ -12,7 +12,7 @@ from paperlib.display import plots, saving
 from paperlib.display.tables import QUANTITIES, DescriptionTable, ResultTable
 from paperlib.experiment import Experiment
 from paperlib.papers.catalogue import TITLES
-from paperlib.papers.cells import Cell, value
+from paperlib.papers.cells import Cell, comparable, value
 from paperlib.papers.printed import printed_table
 from paperlib.papers.results import Results
 from paperlib.papers.scales import rules
@@ -195,6 +195,10 @@ def _caption(experiments: list[Experiment], cells: Sequence[Cell], results: Resu
     seeds = {len(results.finished(cell.experiments)) for cell in cells if cell.joint is None} - {0}
     if len(seeds) > 1:
         text += "\nA raised number: so many seeds, where other cells have more."
+    if any(not comparable(cell, run) for cell in cells for run in results.finished(cell.experiments)):
+        text += (
+            "\nNot comparable: what is printed is of successive rounds, and these runs are not evaluated after each."
+        )
     return text
 
 
