@@ -326,10 +326,9 @@ def ship(
     with sentences():
         needs_checkout("ship")
         scale = chosen_scale(scale, budget, {paper: names}, seeds, only=only)
-        cells = chosen_fields(only)
-        experiments = [
-            e for name in names for e in papers.experiments(paper, name, scale=scale, seeds=seeds, only=cells)
-        ]
+        fields = chosen_fields(only)
+        grids = [papers.experiments(paper, name, scale=scale, seeds=seeds, only=fields) for name in names]
+        experiments = sum(grids, [])
         runs = finished(experiments, shipped=False).values()
         if not runs:
             raise ValueError(
@@ -398,13 +397,12 @@ def profile(
 ) -> None:
     """Where the time of an experiment goes: seconds per part of its first rounds. No run is changed or stored."""
     from paperlib.reports.outputs import check_file, is_trace
-    from paperlib.runs.profile import described
     from paperlib.runs.profile import profile as play
     from paperlib.timing import PARTS
 
     with sentences("nothing was kept"):
         file = None if trace is None else check_file("trace", trace, is_trace, "a trace of torch's profiler")
-        measured = play(described(words), rounds=rounds, engine=engine, device=device, trace=file)
+        measured = play(experiment_of(words), rounds=rounds, engine=engine, device=device, trace=file)
         first, last = measured.seconds.index[[0, -1]]
         engine = measured.engine.name + (f" ({measured.engine.reason})" if measured.engine.reason else "")
         timed = f"rounds {first} to {last}, {measured.evaluated} evaluated"
@@ -435,11 +433,10 @@ def partition(
     from paperlib.data.partition_files import write_partition
     from paperlib.reports.outputs import check_replaced, is_partition
     from paperlib.runs.prepare import dataset_of, parts_of
-    from paperlib.runs.profile import described
 
     with sentences("nothing was written"):
         check_replaced("file", file, is_partition, "a partition")
-        e = described(words)
+        e = experiment_of(words)
         parts = parts_of(e, dataset_of(e))
         fields = ("dataset", "train_size", "partition", "alpha", "clients", "min_samples", "partition_seed")
         written = write_partition(file, parts, {name: getattr(e, name) for name in fields})
@@ -480,10 +477,9 @@ def diagnose(run: Annotated[str, typer.Argument(help="a finished run: digest, fo
     """Why a run diverges: what its history shows, which known failure fits, and the change that mends it."""
     from paperlib.papers.collection import finished
     from paperlib.reports import diagnosis
-    from paperlib.runs.profile import described
 
     with sentences():
-        e = described([run])
+        e = experiment_of([run])
         folder = Path(run) if Path(run).is_dir() else Path(run).parent
         runs = finished([e], folder.parent if folder.name == e.digest else None)
         if not runs:
@@ -543,6 +539,14 @@ def completed(experiments: list[Any], jobs: int) -> dict[Any, Any]:
     runs = finished(experiments)
     missing = [e for e in experiments if e not in runs]
     return runs | dict(zip(missing, run_many(missing, jobs, progress=True), strict=True))
+
+
+def experiment_of(words: list[str]) -> Any:
+    """The experiment that words describe; the first may name a run of this machine, or a shipped one by its digest."""
+    from paperlib.papers.shipped_runs import descriptions
+    from paperlib.runs.profile import described
+
+    return described(words, descriptions())
 
 
 def chosen_fields(words: list[str] | None) -> dict[str, list[Any]] | None:

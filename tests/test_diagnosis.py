@@ -94,6 +94,15 @@ def test_the_command_takes_a_digest_or_a_folder(tmp_path, monkeypatch):
     assert result.exit_code == 2 and "nor a digest in" in " ".join(result.output.split())
 
 
+def test_the_command_takes_the_digest_of_a_shipped_run(tmp_path, monkeypatch):
+    """SCAFFOLD in GC-Fed's column on CIFAR-10, seed 0, of which the README says it."""
+    monkeypatch.setenv("PAPERLIB_RUNS", str(tmp_path))
+    (digest,) = re.findall(r"^paperlib diagnose (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    said = CliRunner().invoke(app, ["diagnose", digest]).stdout
+    assert said.startswith("scaffold on cifar10") and "It ended in round 699" in said and "clip = 1.0" in said
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_one_shot_run_has_no_rounds_to_look_at():
     e = Experiment(dataset="digits", model="cnn2", width=0.125, method="ot", clients=2, sampled=2, rounds=1)
     with pytest.raises(ValueError, match="ot is a one-shot method, whose clients train once"):

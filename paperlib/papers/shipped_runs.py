@@ -36,6 +36,11 @@ def summaries(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     return {entry["summary"]["digest"]: (name, entry) for name, entry in entries}
 
 
+def descriptions() -> dict[str, dict[str, Any]]:
+    """Digest -> fields of the experiment, of all shipped runs."""
+    return {digest: entry["experiment"] for digest, (_, entry) in summaries(REFERENCE).items()}
+
+
 def history(digest: str, name: str) -> pd.DataFrame:
     """The history of one run of the file ``name``: one row per evaluated round."""
     return _compact(_histories(REFERENCE, name)[digest])

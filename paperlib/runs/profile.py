@@ -7,7 +7,7 @@ further round.
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -209,11 +209,12 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
-def described(words: Sequence[str]) -> Experiment:
+def described(words: Sequence[str], shipped: Mapping[str, Mapping[str, Any]] | None = None) -> Experiment:
     """The experiment given by words ``field=value``, with values in JSON or plain text.
 
-    The first word may instead name a run, which the other words change: its digest in the store, its folder, or its
-    file ``experiment.json``. Raises ValueError, in one sentence that names the word.
+    The first word may instead name a run, which the other words change: its digest in the store, its folder, its file
+    ``experiment.json``, or its digest in ``shipped``, digest -> fields. Raises ValueError, in one sentence that names
+    the word.
     """
     values: dict[str, Any] = {}
     for position, word in enumerate(words):
@@ -221,7 +222,7 @@ def described(words: Sequence[str]) -> Experiment:
             name, value = field_and_value(word)
             values[name] = value
         elif position == 0:
-            values = _of_run(word)
+            values = _of_run(word, shipped or {})
         else:
             raise ValueError(f"{quote(word)} is not of the form field=value; only the first word may name a run")
     experiment = Experiment(**values)
@@ -229,11 +230,13 @@ def described(words: Sequence[str]) -> Experiment:
     return experiment
 
 
-def _of_run(word: str) -> dict[str, Any]:
+def _of_run(word: str, shipped: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     shelf = at()
     places = [Path(word), Path(word) / "experiment.json", shelf.path / word / "experiment.json"]
     path = next((place for place in places if os.path.isfile(place)), None)
-    if path is None:
-        where = f"nor the file or folder of a run, nor a digest in {shelf.place}"
-        raise ValueError(f"{quote(word)} is neither field=value, {where}")
-    return fields_in(path.read_bytes(), one_line(path))
+    if path is not None:
+        return fields_in(path.read_bytes(), one_line(path))
+    if word in shipped:
+        return dict(shipped[word])
+    where = f"nor the file or folder of a run, nor a digest in {shelf.place}"
+    raise ValueError(f"{quote(word)} is neither field=value, {where}{' or of a shipped run' if shipped else ''}")
