@@ -77,6 +77,9 @@ RESIDUAL: dict[str, tuple[Reduction, ...]] = {
     "the same, shallower, fewer samples": (
         evaluate_less, halve_images, narrow(1 / 8), shallow, shorten(1 / 4), thin(0),
     ),
+    "half the side, a quarter of the width, shallower, fewer samples": (
+        evaluate_less, halve_images, narrow(1 / 4), shallow, thin(0), shorten(0),
+    ),
 }  # fmt: skip
 COLUMNS = {
     "GC-Fed T5, EMNIST, full length": Column(
@@ -89,7 +92,7 @@ COLUMNS = {
     ),
     "FedACD T1, CIFAR-10, 0.3": Column(
         "fedacd", "T1", {"dataset": "cifar10", "alpha": 0.3},
-        ("fedacd", "fedrod", "fedntd", "fedavg", "fednova", "creff"), 1 / 200, CONVOLUTIONAL,
+        ("fedacd", "fedrod", "fedlc", "fedavg", "fednova", "feddecorr"), 1 / 200, CONVOLUTIONAL,
     ),
     "FedGPS T1, CIFAR-10, scenario 2": Column(
         "fedgps", "T1", {"dataset": "cifar10", "clients": 10, "partition_seed": 1},
