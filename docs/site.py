@@ -45,12 +45,11 @@ def build(folder: Path) -> Path:
 def gather(source: Path) -> None:
     """All pages in one folder: notebooks, docs, the README, the reference, and the first page with the contents."""
     shutil.copytree(ROOT / "notebooks", source / "notebooks", ignore=shutil.ignore_patterns(".*"))
-    (source / "docs").mkdir()
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        shutil.copy(page, source / "docs")
-    shutil.copy(ROOT / "README.md", source)
-    (source / "figures").mkdir()
-    shutil.copy(ROOT / "figures/explorers.png", source / "figures")
+    for pattern in ("README.md", "docs/**/*.md", "figures/explorers.png", "figures/small/*/*.png"):
+        for path in ROOT.glob(pattern):
+            target = source / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
     start = source / "notebooks/start.ipynb"
     start.write_text(LINK.sub(r'<a href=\\"../results.html\\">\1</a>', start.read_text(encoding="utf-8")))
     (source / "reference").mkdir()
@@ -79,6 +78,8 @@ def contents(source: Path) -> str:
         )
     docs = sorted(page.stem for page in (source / "docs").glob("*.md") if page.stem != "findings")
     parts.append(_tree("How it is done", [f"docs/{name}" for name in docs]))
+    failures = sorted(page.stem for page in (source / "docs/failures").glob("*.md") if page.stem != "README")
+    parts.append(_tree("When a method diverges", [f"docs/failures/{name}" for name in ["README", *failures]]))
     parts.append(_tree("Reference", [f"reference/{name}" for name in reference.PAGES]))
     return "\n".join(parts)
 
