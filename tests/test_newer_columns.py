@@ -32,7 +32,7 @@ def test_both_papers_have_a_column(runs):
     assert list(newer_columns.table(runs)["column"].unique()) == list(COLUMNS)
 
 
-@pytest.mark.parametrize(("column", "own"), zip(COLUMNS, ("GC-Fed", "FedACD"), strict=True))
+@pytest.mark.parametrize(("column", "own"), [*zip(COLUMNS, ("GC-Fed", "FedACD"), strict=True)])
 def test_accuracies_and_paired_differences_are_those_of_a_paired_t_test(runs, column, own):
     rows = newer_columns.table(runs)
     rows = rows[rows["column"] == column].set_index("method")
