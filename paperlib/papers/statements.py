@@ -19,6 +19,9 @@ RELATIONS = {
 
 
 def check(statements: Iterable[Statement]) -> pd.DataFrame:
-    """One row per statement; columns: statement, left, relation, right, holds."""
+    """One row per statement; columns: statement, left, relation, right, holds.
+
+    Both sides are shown to 12 decimals, which "=" tells apart: what is left after them differs between processors.
+    """
     rows = [(*row, bool(RELATIONS[row[2]](row[1], row[3]))) for row in statements]
-    return pd.DataFrame(rows, columns=["statement", "left", "relation", "right", "holds"])
+    return pd.DataFrame(rows, columns=["statement", "left", "relation", "right", "holds"]).round(12)

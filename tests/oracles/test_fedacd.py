@@ -174,6 +174,21 @@ def test_6_rows_equal_to_the_prior_give_balanced_softmax():
     assert float(loss_2(f, y, prior.expand(10, 10))) == pytest.approx(float(expected), abs=1e-12)
 
 
+def test_6_descent_on_l2_ends_at_half_of_the_logit_adjustment():
+    """With P of the model as it is: for a client that can learn p(x | y) exactly, whatever its images look like."""
+    prior, likelihood = tensor(0.6, 0.25, 0.1, 0.05), softmax(random(4, 9), 1)
+    labels, counts = torch.arange(4).repeat_interleave(9), torch.ones(4)
+    f = torch.zeros(9, 4, dtype=torch.float64)
+    for _ in range(4000):
+        f.requires_grad_()
+        A = shift_matrix(likelihood @ softmax(f.detach(), 1), counts, 1e-3)
+        losses = cross_entropy(f.repeat(4, 1) + A[labels], labels, reduction="none")
+        g = torch.autograd.grad((prior[:, None] * likelihood).flatten() @ losses, f)[0]
+        f = f.detach() - g / (prior @ likelihood)[:, None]
+    bias = f - likelihood.log().T
+    assert (bias[:, :1] - bias).numpy() == pytest.approx((prior[0] / prior).log().expand(9, 4).numpy() / 2, abs=1e-8)
+
+
 @pytest.mark.parametrize(("y", "expected"), [(0, 0.405465), (1, 1.098612)])
 def test_7_class_that_is_often_mistaken_for_the_other_costs_more(y, expected):
     p, f = tensor([0.8, 0.2], [0.4, 0.6]), torch.zeros(1, 2, dtype=torch.float64)

@@ -31,6 +31,7 @@ CHECKS = [
     fedgps.theorem_4_4_check,
     fedgps.section_b_4_check,
     fedacd.theorem_1_check,
+    fedacd.rest_of_l2_check,
     fedimpro.theorem_4_1_check,
     fedimpro.theorem_4_2_check,
 ]

@@ -1,4 +1,4 @@
-"""FedACD's Theorem 1 and its limits: equal errors in all classes are safe; unequal ones can be worse.
+"""FedACD: equal errors in all classes are safe, unequal ones can be worse (Theorem 1). Where L2 (Eq. 8) rests.
 
 errors [C], priors [clients, C] and the risk are those of `paperlib.quantities.risk`.
 """
@@ -10,8 +10,10 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
+from torch.nn.functional import softmax
 
 from paperlib.display import plots
+from paperlib.methods.math.label_matrix import shift_matrix
 from paperlib.papers.statements import Statement, check
 from paperlib.papers.theory_plots import draw, over_range, shade
 from paperlib.quantities.risk import adaptability_risk, adverse_priors, worst_risk
@@ -99,3 +101,42 @@ def theorem_1_figure() -> tuple[Figure, pd.DataFrame]:
         first.legend()
         second.legend(loc="lower right")
     return figure, pd.concat([left, right], ignore_index=True)
+
+
+def rest_of_l2_check() -> pd.DataFrame:
+    """L2 (Eq. 8) rests at half of the logit adjustment; columns as in `theorem_1_check`."""
+    classes = len(PRIOR)
+    likelihood = torch.from_numpy(rng(0, "theory/likelihood").dirichlet([1.0] * 12, size=classes))  # of 12 images
+    f, log_prior = likelihood.log().T, PRIOR.log()
+    bias = torch.linspace(-1, 1, classes, dtype=torch.float64)
+    distance = (shift(f + bias, likelihood) - (bias - bias[:, None])).abs().max()
+    none, full = torch.zeros(classes, classes, dtype=torch.float64), log_prior.expand(classes, classes)
+    l2 = [
+        slope(f + part * log_prior, shift(f + part * log_prior, likelihood), likelihood, PRIOR) for part in (0, 0.5, 1)
+    ]
+    return check(
+        [
+            ("Outputs of bias b: log P_yi/P_iy = b_i - b_y, largest difference", float(distance), "=", 0.0),
+            ("Cross-entropy rests at b = log π: slope there", slope(f + log_prior, none, likelihood, PRIOR), "=", 0.0),
+            ("Balanced softmax (FedROD) rests at b = 0: slope there", slope(f, full, likelihood, PRIOR), "=", 0.0),
+            ("L2 does not rest at b = 0, where P is symmetric: slope there", l2[0], ">", 0.01),
+            ("L2 rests at b = ½ log π: slope there", l2[1], "=", 0.0),
+            ("L2 does not rest at b = log π: slope there", l2[2], ">", 0.01),
+        ]
+    )
+
+
+def shift(f: Tensor, likelihood: Tensor) -> Tensor:
+    """A [C, C], the logarithm of Eq. 8's ratios, of the logits f [X, C] of X images; likelihood [C, X] is p(x | y)."""
+    return shift_matrix(likelihood @ softmax(f, 1), torch.ones(len(likelihood)), delta_miss=1.0)
+
+
+def slope(f: Tensor, shifts: Tensor, likelihood: Tensor, prior: Tensor) -> float:
+    """Largest entry of the gradient, in the logits f [X, C], of the mean cross-entropy of f + shifts_y.
+
+    The mean is over classes y of the prior [C] and images x of the likelihood p(x | y) [C, X]; shifts: [C, C].
+    """
+    f = f.clone().requires_grad_()
+    log_p = (f + shifts[:, None]).log_softmax(2).diagonal(dim1=0, dim2=2)  # [X, C], of the true class
+    loss = -(prior[:, None] * likelihood * log_p.T).sum()
+    return float(torch.autograd.grad(loss, f)[0].abs().max())
