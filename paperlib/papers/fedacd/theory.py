@@ -111,9 +111,8 @@ def rest_of_l2_check() -> pd.DataFrame:
     bias = torch.linspace(-1, 1, classes, dtype=torch.float64)
     distance = (shift(f + bias, likelihood) - (bias - bias[:, None])).abs().max()
     none, full = torch.zeros(classes, classes, dtype=torch.float64), log_prior.expand(classes, classes)
-    l2 = [
-        slope(f + part * log_prior, shift(f + part * log_prior, likelihood), likelihood, PRIOR) for part in (0, 0.5, 1)
-    ]
+    biased = [f + part * log_prior for part in (0, 0.5, 1)]
+    l2 = [slope(g, shift(g, likelihood), likelihood, PRIOR) for g in biased]
     return check(
         [
             ("Outputs of bias b: log P_yi/P_iy = b_i - b_y, largest difference", float(distance), "=", 0.0),
