@@ -28,6 +28,10 @@ def test_a_method_costs_the_operations_that_its_step_needs():
     assert cost.factor("fedprox") == pytest.approx(1, abs=0.01)  # arithmetic on vectors is not worth counting
     assert cost.factor("fedntd") == pytest.approx(4 / 3, abs=0.06)  # one more forward pass
     assert cost.factor("fedasam") == pytest.approx(2, abs=0.05)  # two gradients
+    # VHL adds 128 virtual images to every batch, whatever its size.
+    assert cost.factor("vhl", 32) == pytest.approx(1 + 128 / 32, rel=0.05)
+    assert cost.factor("vhl", 128) == pytest.approx(1 + 128 / 128, rel=0.05)
+    assert cost.operations(E.replace(method="vhl", batch_size=256)) < cost.operations(E.replace(method="vhl"))
 
 
 def test_the_server_of_a_one_shot_method_costs_more_than_its_clients_upload():
@@ -39,8 +43,20 @@ def test_the_server_of_a_one_shot_method_costs_more_than_its_clients_upload():
     assert server > 10 * evaluations
 
 
+def test_clients_of_one_shot_runs_train_once_for_all_servers():
+    one = E.replace(sampled=100, rounds=1, local_epochs=4, pixels="unit", method="ot")
+    servers = [one, one.replace(method="dense"), one.replace(method="fedhydra"), one.replace(method="dense", seed=1)]
+    clients = 4 * 60_000 * step_operations("cnn", 0.25, (1, 28, 28), 10)
+    spent = [part * cost.operations(e) for e, part in cost.own_parts(servers).items()]
+    assert spent == pytest.approx([cost.operations(e) - clients * (e in servers[1:3]) for e in servers])
+    twice = [e.replace(rounds=2) for e in servers[:2]]  # in the second round they start from the server's model
+    spent = [part * cost.operations(e) for e, part in cost.own_parts(twice).items()]
+    assert spent == pytest.approx([cost.operations(twice[0]), cost.operations(twice[1]) - clients])
+    assert set(cost.own_parts([E, E.replace(method="fedprox"), E]).values()) == {1.0}
+
+
 def test_a_method_that_is_evaluated_with_the_features_of_all_clients_pays_for_them():
-    more = cost.passes(E.replace(method="ccvr")) - cost.factor("ccvr") * (cost.passes(E) - 20 * 10_000 / 3)
+    more = cost.passes(E.replace(method="ccvr")) - cost.factor("ccvr", E.batch_size) * (cost.passes(E) - 20 * 10_000 / 3)
     assert more == pytest.approx(20 * (10_000 + 60_000) / 3)
 
 

@@ -170,7 +170,8 @@ def chosen(budget: str, experiments: Sequence[Experiment], jobs: int = 1) -> str
 def _core_seconds(experiments: Sequence[Experiment], budget: str) -> float:
     """Seconds of one core for all experiments within a budget; -1 if it is too small for one of them."""
     try:
-        return sum(map(cost.seconds, {at_scale(e, budget) for e in experiments}))
+        parts = cost.own_parts(at_scale(e, budget) for e in experiments)
+        return sum(part * cost.seconds(e) for e, part in parts.items())
     except ValueError:
         return -1.0
 

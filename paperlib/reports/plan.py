@@ -21,8 +21,8 @@ Runs = list[Experiment]
 PAGE = ROOT / "docs" / "scale.md"
 GPU = 1e13  # operations per second that one GPU is assumed to sustain
 NOTE = (
-    "A run that several tables share counts in each of them, and once in the last row. Samples are those of FedAvg's "
-    "training steps that the runs are worth. Hours: of what is left, by a training step that was measured here on one "
+    "A run that several tables share counts in each of them, and once in the last row; clients that several one-shot "
+    "runs share train once. Samples are those of FedAvg's training steps that the runs are worth. Hours: of what is left, by a training step that was measured here on one "
     "thread; of one core, and until the last run is done with so many jobs, the longest runs first."
 )
 NOTE_OF_GPU = (
@@ -87,10 +87,10 @@ def sizes(grids: dict[str, Runs], jobs: int = 1) -> pd.DataFrame:
     return _table(
         grids,
         lambda runs, left: {
-            "samples": sum(map(cost.passes, runs)),
-            "operations": sum(map(cost.operations, runs)),
-            "core_hours": sum(map(cost.seconds, left)) / 3600,
-            "hours": until_the_last(map(cost.seconds, left), jobs) / 3600,
+            "samples": sum(_of_each(cost.passes, runs)),
+            "operations": sum(_of_each(cost.operations, runs)),
+            "core_hours": sum(_of_each(cost.seconds, left)) / 3600,
+            "hours": until_the_last(_of_each(cost.seconds, left), jobs) / 3600,
         },
     )
 
@@ -103,12 +103,17 @@ def sizes_on(grids: dict[str, Runs], gpu: gpu_cost.Device) -> pd.DataFrame:
     return _table(
         grids,
         lambda runs, left: {
-            "operations": sum(map(cost.operations, runs)),
-            "bytes": sum(gpu_cost.steps(e) * gpu_cost.step(e).bytes for e in runs),
-            "kernels": sum(gpu_cost.steps(e) * gpu_cost.step(e).kernels for e in runs),
-            "gpu_hours": sum(gpu_cost.seconds(e, gpu) for e in left) / 3600,
+            "operations": sum(_of_each(cost.operations, runs)),
+            "bytes": sum(_of_each(lambda e: gpu_cost.steps(e) * gpu_cost.step(e).bytes, runs)),
+            "kernels": sum(_of_each(lambda e: gpu_cost.steps(e) * gpu_cost.step(e).kernels, runs)),
+            "gpu_hours": sum(_of_each(lambda e: gpu_cost.seconds(e, gpu), left)) / 3600,
         },
     )
+
+
+def _of_each(size: Callable[[Experiment], float], runs: Runs) -> list[float]:
+    """A size of each run, without what an earlier one does for it: the clients of one-shot runs train once."""
+    return [part * size(e) for e, part in cost.own_parts(runs).items()]
 
 
 def _table(grids: dict[str, Runs], sizes_of: Callable[[Runs, Runs], dict[str, float]]) -> pd.DataFrame:
@@ -142,7 +147,7 @@ def block() -> str:
     head = ("grid", "runs", "samples", "operations", "GPU hours", "hours on 8 GPUs", "on 64")
     rows = []
     for name, runs in (grids() | {"10,000 clients": LARGE}).items():
-        samples, seconds = sum(map(cost.passes, runs)), [cost.operations(e) / GPU for e in runs]
+        samples, seconds = sum(_of_each(cost.passes, runs)), [n / GPU for n in _of_each(cost.operations, runs)]
         hours = [f"{until_the_last(seconds, gpus) / 3600:,.0f}" for gpus in (1, 8, 64)]
         rows.append((name, f"{len(runs):,}", f"{samples:.1e}", f"{sum(seconds) * GPU:.1e}", *hours))
     return markdown.table(head, rows)

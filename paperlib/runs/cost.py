@@ -3,7 +3,9 @@
 Only ratios matter: after the first rounds, the remaining time follows from the elapsed time.
 """
 
+import math
 import time
+from collections.abc import Iterable
 from functools import cache
 
 import torch
@@ -11,19 +13,22 @@ from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
 from paperlib import networks
+from paperlib.data.batches import layout
 from paperlib.data.datasets import DATASETS, load
 from paperlib.experiment import Experiment
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import play_round
 from paperlib.networks.operations import step_operations
 from paperlib.oneshot import is_one_shot
+from paperlib.oneshot.clients import training
 from paperlib.oneshot.operations import server_operations
 from paperlib.random_streams import torch_rng
 from paperlib.runs.prepare import history_rows, prepare
 from paperlib.runs.traffic import noise
 from paperlib.workers import worker_pool
 
-BATCH = 32  # of the step that is measured
+BATCH = 32  # least batch of a step that is measured, unless the run's is smaller
+MEASURED = 2e10  # operations of a measured step in a larger batch: about .3 seconds
 LONG = 0.2  # seconds of a step that is measured once: what disturbs the machine is short beside it
 # Options that make the one-time preparation of a method cheap; a step costs the same.
 CHEAP = {name: {"surrogate_images": 1} for name in ("fedgps", "fedgps_cf", "vhl")}
@@ -34,10 +39,29 @@ OF_ALL_FEATURES = ("ccvr",)  # methods whose evaluated model needs the features 
 def seconds(experiment: Experiment) -> float:
     """Seconds of a run on one thread of this machine: training, the work of the server, and all evaluations.
 
-    A training step is measured once per network and image size, on noise, and scaled by the operations of the method's
-    step over FedAvg's. On another machine or a GPU all runs change by about the same factor.
+    A training step is measured once per network, image size and batch, on noise, and scaled by the operations of the
+    method's step over FedAvg's. On another machine or a GPU all runs change by about the same factor.
     """
-    return passes(experiment) * step(experiment.model, experiment.width, *images(experiment))
+    e = experiment
+    # A power of two, because a grid whose clients' samples are thinned has many sizes of batches.
+    return passes(e) * step(e.model, e.width, *images(e), batch=2 ** round(math.log2(max(1.0, batch(e)))))
+
+
+def own_parts(experiments: Iterable[Experiment]) -> dict[Experiment, float]:
+    """The part of each run's operations that no earlier run of the list spends for it: 1, but for one-shot runs.
+
+    These train their clients in communication round 1 once per store, whatever the server does with them.
+    """
+    parts: dict[Experiment, float] = {}
+    trained: set[tuple[Experiment, tuple[str, ...]]] = set()
+    for e in experiments:
+        parts.setdefault(e, 1.0)
+        if is_one_shot(e):
+            clients = training(e), e.client_models
+            if clients in trained:
+                parts[e] = min(parts[e], 1 - clients_operations(e) / e.rounds / operations(e))
+            trained.add(clients)
+    return parts
 
 
 def passes(experiment: Experiment) -> float:
@@ -50,24 +74,35 @@ def operations(experiment: Experiment) -> float:
     """Floating-point operations of a run, the same on every machine."""
     e = experiment
     train, test = sizes(e)
-    trained = e.rounds * e.local_epochs * train * e.sampled / e.clients * e.sample_share
-    of_step = step_operations(e.model, e.width, *images(e))
-    evaluations = history_rows(e) / e.eval_every
-    if is_one_shot(e):
-        models = e.client_models or (e.model,)
-        of_client = sum(step_operations(model, e.width, *images(e)) for model in models) / len(models)
-        return trained * of_client + server_operations(e, *images(e)) + evaluations * FORWARD * test * of_step
     evaluated = test + (train if e.method in OF_ALL_FEATURES else 0)
-    return (trained * factor(e.method) + evaluations * FORWARD * evaluated) * of_step
+    evaluations = history_rows(e) / e.eval_every * FORWARD * evaluated * step_operations(e.model, e.width, *images(e))
+    return clients_operations(e) + (server_operations(e, *images(e)) if is_one_shot(e) else 0.0) + evaluations
+
+
+def clients_operations(experiment: Experiment) -> float:
+    """Floating-point operations of the clients' local training."""
+    e = experiment
+    samples = e.rounds * e.local_epochs * sizes(e)[0] * e.sampled / e.clients * e.sample_share
+    models = e.client_models or (e.model,)
+    of_step = sum(step_operations(model, e.width, *images(e)) for model in models) / len(models)
+    return samples * of_step * (1.0 if is_one_shot(e) else factor(e.method, e.batch_size))
+
+
+def batch(experiment: Experiment) -> float:
+    """Images of a step: a batch, or all that a client has."""
+    e = experiment
+    return min(e.batch_size, sizes(e)[0] * e.sample_share / e.clients)
 
 
 @cache
-def step(model: str, width: float, shape: tuple[int, int, int], classes: int) -> float:
-    """Seconds per sample of a forward and a backward pass, measured here on one thread."""
+def step(model: str, width: float, shape: tuple[int, int, int], classes: int, batch: int = BATCH) -> float:
+    """Seconds per sample of a forward and a backward pass, measured here on one thread, in a batch or a part of it."""
     net = networks.build(model, shape, classes, width)
     theta = net.initial(torch_rng(0, "cost")).requires_grad_()
     buffers = net.initial_buffers()
-    x, y = torch.randn(BATCH, *shape), torch.arange(BATCH) % classes
+    size = min(batch, max(BATCH, int(MEASURED / step_operations(model, width, shape, classes))))
+    x = torch.randn(size, *shape).contiguous(memory_format=layout(torch.device("cpu")))
+    y = torch.arange(size) % classes
     with worker_pool(1):
         best = float("inf")
         for _ in range(3):
@@ -77,22 +112,25 @@ def step(model: str, width: float, shape: tuple[int, int, int], classes: int) ->
             best = min(best, time.perf_counter() - started)
             if best > LONG:
                 break
-    return best / BATCH
+    return best / size
 
 
 @cache
-def factor(method: str) -> float:
-    """Operations of a client's local training over FedAvg's, on a small network with the method's default options."""
-    return 1.0 if method == "fedavg" else _operations(method) / _operations("fedavg")
+def factor(method: str, batch: int = BATCH) -> float:
+    """Operations of a client's local training over FedAvg's, on a small network with the method's default options.
+
+    batch: real images of a step, beside which some methods have images of their own.
+    """
+    return 1.0 if method == "fedavg" else _operations(method, batch) / _operations("fedavg", batch)
 
 
-def _operations(method: str) -> int:
+def _operations(method: str, batch: int) -> int:
     """Floating-point operations of a client's second local training, when the method's state is complete."""
     e = Experiment(
         dataset="digits", model="cnn", width=0.25, partition="iid", alpha=None, clients=1, sampled=1, rounds=2,
-        batch_size=BATCH, momentum=0.0, method=method, method_options=CHEAP.get(method, {}),
+        batch_size=batch, momentum=0.0, method=method, method_options=CHEAP.get(method, {}),
     )  # fmt: skip
-    bound, progress = prepare(e, noise(2 * BATCH, 10))
+    bound, progress = prepare(e, noise(2 * batch, 10))
     with worker_pool(1) as pool, FlopCounterMode(display=False) as counter:
         play_round(bound, progress, pool)  # in another thread, where nothing is counted
         shared = bound.broadcast(progress.server, progress.theta)

@@ -84,19 +84,13 @@ def seconds(experiment: Experiment, gpu: Device) -> float:
 
 def steps(experiment: Experiment) -> float:
     """Steps of FedAvg that a run is worth."""
-    return cost.passes(experiment) / batch(experiment)
-
-
-def batch(experiment: Experiment) -> float:
-    """Images of a step: a batch, or all that a client has."""
-    e = experiment
-    return min(e.batch_size, cost.sizes(e)[0] * e.sample_share / e.clients)
+    return cost.passes(experiment) / cost.batch(experiment)
 
 
 def step(experiment: Experiment) -> Step:
     """A step of FedAvg with the run's network and batch size."""
     e = experiment
-    size, (kernels, values, parameters) = batch(e), layers(e.model, e.width, *cost.images(e))
+    size, (kernels, values, parameters) = cost.batch(e), layers(e.model, e.width, *cost.images(e))
     numbers = PASSES_OVER_VALUES * values * size + PASSES_OVER_PARAMETERS * parameters
     return Step(step_operations(e.model, e.width, *cost.images(e)) * size, 4 * numbers, kernels)
 

@@ -72,7 +72,7 @@ def run_many(
         here = [e for e in missing if executor == PROCESSES or available(e.dataset, image_size=e.image_size)]
         check_parts(here)
         check_fit(here)
-        seconds = {e: cost.seconds(e) for e in missing}
+        seconds = {e: part * cost.seconds(e) for e, part in cost.own_parts(missing).items()}
     # The longest first, so that no long run remains at the end.
     missing.sort(key=seconds.__getitem__, reverse=True)
     with _Bar(seconds, shelf, jobs, progress) as bar:
