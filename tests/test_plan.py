@@ -49,8 +49,7 @@ def test_the_page_has_the_sizes_of_today():
         operations = sum(part * cost.operations(e) for e, part in parts.items())
         samples = sum(part * cost.passes(e) for e, part in parts.items())
         assert rows[name].startswith(
-            f"| {name} | {len(runs):,} | {samples:.1e} | {operations:.1e} "
-            f"| {operations / plan.GPU / 3600:,.0f} |"
+            f"| {name} | {len(runs):,} | {samples:.1e} | {operations:.1e} | {operations / plan.GPU / 3600:,.0f} |"
         )
 
 
