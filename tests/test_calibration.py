@@ -3,8 +3,9 @@
 import pandas as pd
 import pytest
 
+from paperlib.papers.scales import SMALL
 from paperlib.reports import calibration
-from paperlib.reports.calibration import COLUMNS, FULL, experiments, scores
+from paperlib.reports.calibration import COLUMNS, FULL, criteria, experiments, scores
 from paperlib.runs import cost
 from paperlib.runs.store import Run
 
@@ -54,6 +55,29 @@ def test_a_failed_run_counts_as_nothing(grid):
     runs |= {e: played(e, 50 - 5 * i, m == "gc_fed") for i, (m, es) in enumerate(grid["narrower"].items()) for e in es}
     runs[grid[FULL]["feddyn"][0]] = played(grid[FULL]["feddyn"][0], 20)
     assert scores(NAME, runs).correlation.notna().all()
+
+
+def test_a_one_shot_column_has_one_cost_and_is_scored_without_the_order():
+    name = "FedHydra T1, MNIST, 0.3"
+    grid = experiments(name)
+    dearest, cheapest = (f(cost.operations(m["fedhydra"][0]) for m in grid.values()) for f in (max, min))
+    assert 0.95 * SMALL < cheapest <= dearest <= 1.001 * SMALL
+    ladder = "fewer local epochs"
+    runs = {}
+    for seed, e in enumerate(grid[ladder]["fedhydra"]):
+        assert (e.method_options.get("generator_steps", 30), e.alpha, e.seed) == (30, 0.3, seed)
+        last = {"teacher_as_asked": 90.0 + seed, "agreement": 80.0, "test_accuracy": 70.0, "stratified_accuracy": 75.0}
+        losses = {f"client_{k}_loss": 0.1 * k for k in range(5)}
+        before = dict.fromkeys(last | losses, 0.0)
+        runs[e] = Run(e, {"dataset_source": "a test", "version": "0"}, pd.DataFrame([before, last | losses]))
+    table = criteria(name, runs)
+    assert table.ladder.tolist() == [ladder]
+    row = table.iloc[0]
+    assert (row.as_asked, row.agreement, row.student, row.teacher) == (91, 80, 70, 75)
+    assert row.client_loss == pytest.approx(0.2)
+    assert f"| {ladder} | " in calibration.block(
+        runs
+    ) and "| 0.2000 | 91.0 | 80.0 | 70.0 | 75.0 |" in calibration.block(runs)
 
 
 def test_the_page_has_every_column_and_an_unknown_one_is_refused():
