@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,28 @@ class Model:
     def __call__(self, x: Tensor) -> Tensor:
         """Logits [B, C] in evaluation mode of normalised images x [B, channels, height, width]."""
         return self.net(self.theta, x, buffers=self.buffers)
+
+
+class ChannelMoments(torch.autograd.Function):
+    """Mean and biased variance [channels] of maps [B, channels, height, width], over batch and positions.
+
+    Their gradient with respect to a value a of a channel, g_mean / N + 2 g_var (a - mean) / N, is one product and one
+    sum over the maps. Autograd's own takes four times as long, which was a third of the generator's step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor) -> tuple[Tensor, Tensor]:
+        mean = a.mean((0, 2, 3))
+        var = (a - mean[:, None, None]).square_().mean((0, 2, 3))  # five times as fast as torch.var on a CPU
+        ctx.save_for_backward(a, mean)
+        return mean, var
+
+    @staticmethod
+    def backward(ctx: Any, g_mean: Tensor, g_var: Tensor) -> Tensor:
+        a, mean = ctx.saved_tensors
+        n = len(a) * a.shape[2] * a.shape[3]
+        slope = 2 * g_var / n
+        return (a * slope[:, None, None]).add_((g_mean / n - slope * mean)[:, None, None])
 
 
 class Ensemble:
@@ -58,9 +81,8 @@ class Ensemble:
             with watched_batch_norm() as seen:
                 logits.append(model(x))
             for a, mean, var in seen:
-                center = a.mean((0, 2, 3), keepdim=True)
-                square = (a - center).square().mean((0, 2, 3))  # a third faster than var
-                distance = distance + (center.flatten() - mean).norm() + (square - var).norm()
+                own_mean, own_var = ChannelMoments.apply(a)
+                distance = distance + (own_mean - mean).norm() + (own_var - var).norm()
         return torch.stack(logits), distance / len(self)
 
     def has_architecture(self, net: Network) -> bool:

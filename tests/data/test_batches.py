@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from paperlib.data.batches import AUGMENTATIONS, crop_and_flip, cut_out, epoch, fill, normalise
+from paperlib.data.batches import AUGMENTATIONS, crop_and_flip, cut_out, epoch, fill, normalise, standardise
 from paperlib.data.datasets import Dataset
 from paperlib.random_streams import rng
 
@@ -238,6 +238,22 @@ def test_normalised_images_lie_channels_last():
     assert x.stride() == (3 * 8 * 8, 1, 3 * 8, 3)
     x, _ = next(epoch(made(), torch.arange(23), 5, True, stream()))
     assert x.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_what_follows_a_convolution_lies_channels_last_for_grey_images_too(channels):
+    """The strides of one channel fit both layouts, and torch takes [H * W, H * W, W, 1] for the other one."""
+    weight, data = torch.randn(4, channels, 3, 3), made(channels=channels)
+    for x in (normalise(images(4, channels, 8, 8), data), standardise(torch.rand(4, channels, 8, 8), data)):
+        maps = torch.nn.functional.conv2d(x.requires_grad_(), weight, padding=1)
+        assert maps.stride() == (4 * 8 * 8, 1, 4 * 8, 4)
+
+
+def test_standardised_images_pass_their_gradient_on():
+    pixels = torch.rand(4, 1, 8, 6, dtype=torch.float64, requires_grad=True)
+    weight = torch.rand_like(pixels)
+    (g,) = torch.autograd.grad((standardise(pixels, made(channels=1)) * weight).sum(), pixels)
+    torch.testing.assert_close(g, weight / made().std[0])
 
 
 @pytest.mark.parametrize(("size", "margin"), [(28, 4), (32, 4), (64, 8)])

@@ -11,7 +11,7 @@ from paperlib.networks.layers import BatchNorm, torch_default
 from paperlib.oneshot.co_boosting import CoBoosting, reweighted, weighted
 from paperlib.oneshot.dense import DENSE
 from paperlib.oneshot.distillation import Distillation
-from paperlib.oneshot.ensemble import Ensemble, Model
+from paperlib.oneshot.ensemble import ChannelMoments, Ensemble, Model
 from paperlib.oneshot.feddf import FedDF
 from paperlib.oneshot.fedhydra import FedHydra
 
@@ -68,6 +68,14 @@ def test_batch_norm_distance_by_hand():
     assert float(Ensemble([without], [1.0], 3).logits_and_distance(IMAGES)[1]) == 0
     both = Ensemble([client, without], [0.5, 0.5], 3)  # who has none adds nothing, and counts
     assert float(both.logits_and_distance(IMAGES)[1]) == pytest.approx((1 + 10**0.5) / 2)
+
+
+def test_moments_and_their_gradients_are_those_of_autograd():
+    a = random(4, 3 * 5 * 2).view(4, 3, 5, 2).double().requires_grad_()
+    center = a - a.mean((0, 2, 3), keepdim=True)
+    expected = a.mean((0, 2, 3)), center.square().mean((0, 2, 3))
+    torch.testing.assert_close(ChannelMoments.apply(a), expected)
+    torch.autograd.gradcheck(ChannelMoments.apply, (a,))
 
 
 def test_dense_seeks_disagreement_where_the_classes_differ_only():
