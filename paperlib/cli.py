@@ -369,11 +369,11 @@ def calibrate(
     """Several ways to reduce a column, all at one cost: run what is missing, and write docs/calibration.md."""
     from paperlib.papers import shipped_runs
     from paperlib.papers.collection import finished
-    from paperlib.reports import calibration
+    from paperlib.reports import calibration, ladders
 
     with sentences():
         needs_checkout("calibrate")
-        experiments = calibration.everything(column or calibration.COLUMNS)
+        experiments = ladders.everything(column or ladders.COLUMNS)
         if compute:
             completed(experiments, jobs)
         if ship:

@@ -5,7 +5,8 @@ import pytest
 
 from paperlib.papers.scales import SMALL
 from paperlib.reports import calibration
-from paperlib.reports.calibration import COLUMNS, FULL, criteria, experiments, scores
+from paperlib.reports.calibration import criteria, scores
+from paperlib.reports.ladders import COLUMNS, FULL, everything, experiments
 from paperlib.runs import cost
 from paperlib.runs.store import Run
 
@@ -84,4 +85,4 @@ def test_the_page_has_every_column_and_an_unknown_one_is_refused():
     text = calibration.block({})
     assert all(f"### {name}" in text for name in COLUMNS) and text.count("Not run yet.") == len(COLUMNS)
     with pytest.raises(ValueError, match="unknown column 'nothing'"):
-        calibration.everything(["nothing"])
+        everything(["nothing"])
