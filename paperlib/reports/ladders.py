@@ -1,7 +1,7 @@
 """The columns of docs/calibration.md: what is run, with which ladders of reductions.
 
-A column is run with several ladders, all at one cost, so that `paperlib.reports.calibration` can score them. None of the
-columns is judged.
+A column is run with several ladders, all at one cost, so that `paperlib.reports.calibration` can score them. No column
+of these is judged.
 """
 
 from collections.abc import Iterable, Mapping
