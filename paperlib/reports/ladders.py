@@ -13,7 +13,6 @@ from paperlib.checks import one_of, whole
 from paperlib.experiment import Experiment
 from paperlib.papers import budget
 from paperlib.papers.budget import (
-    ONE_SHOT_LADDER,
     Reduction,
     Target,
     evaluate_less,
@@ -88,7 +87,10 @@ RESIDUAL: dict[str, tuple[Reduction, ...]] = {
 SERVER_FIRST = (less_on_server("distill_epochs", 60 / 200), less_on_server("batch", 1 / 4))
 HALF_GENERATOR = less_on_server("generator_width", 1 / 2)
 SERVER: dict[str, tuple[Reduction, ...]] = {
-    "the order before this column": ONE_SHOT_LADDER,
+    "the order before this column": (
+        evaluate_less, *SERVER_FIRST, HALF_GENERATOR, train_less(1 / 5), less_on_server("distill_epochs", 30 / 200),
+        thin(1 / 2), narrow(1 / 2),
+    ),
     "a tenth of the local epochs": (
         evaluate_less, train_less(1 / 10), *SERVER_FIRST, HALF_GENERATOR, less_on_server("distill_epochs", 30 / 200),
         thin(0),
