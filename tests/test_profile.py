@@ -253,7 +253,7 @@ def test_command_prints_every_part_and_stores_nothing(cli, tmp_path):
 
 
 def test_command_says_why_another_engine_plays(cli):
-    answer = cli(*FEW, "method=fedgps", "--engine", "vectorised")
+    answer = cli(*FEW, "method=fedgps", 'method_options={"surrogate_images": 1}', "--engine", "vectorised")
     assert "sequential (not vectorised: fedgps draws surrogate images in every step)" in answer.output
 
 

@@ -305,7 +305,7 @@ def test_a_distilled_student_beats_chance(name, play: Callable, ensemble, digits
     """Clients of two architectures that are far better than chance together teach a student without any data."""
     together = accuracy(averaged(logits_of_test_set(ensemble, digits)), digits.test_labels)
     assert together > 60
-    method, progress = play(name, batch=64, distill_epochs=20, generator_steps=5, lr_g=0.02, lr=0.05)
+    method, progress = play(name, batch=64, distill_epochs=20, generator_steps=5, lr_g=0.01, lr=0.05)
     student = Model(method.net, progress.theta, progress.buffers)
     found = accuracy(averaged(logits_of_test_set(Ensemble([student], [1.0], 10), digits)), digits.test_labels)
     assert found > 20, (found, together)
