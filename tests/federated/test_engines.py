@@ -175,7 +175,10 @@ def test_methods_that_draw_in_every_step_say_so_and_run_one_by_one(store, pool: 
     [
         ({"model": "resnet18", "width": 0.0625}, "resnet18 has BatchNorm, whose statistics a stack"),
         ({"model": "vgg11", "width": 0.0625}, "vgg11 draws dropout masks in every step"),
-        ({"method": "fedgps", "method_options": {"surrogate_images": 1}}, "fedgps draws surrogate images in every step"),
+        (
+            {"method": "fedgps", "method_options": {"surrogate_images": 1}},
+            "fedgps draws surrogate images in every step",
+        ),
     ],
 )
 def test_reasons_against_the_vectorised_engine(changes: dict[str, Any], reason: str):
