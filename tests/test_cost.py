@@ -49,6 +49,7 @@ def test_clients_of_one_shot_runs_train_once_for_all_servers():
     clients = 4 * 60_000 * step_operations("cnn", 0.25, (1, 28, 28), 10)
     spent = [part * cost.operations(e) for e, part in cost.own_parts(servers).items()]
     assert spent == pytest.approx([cost.operations(e) - clients * (e in servers[1:3]) for e in servers])
+    assert cost.own_parts([one, *servers, one]) == cost.own_parts(servers)  # a run that is listed twice is one run
     twice = [e.replace(rounds=2) for e in servers[:2]]  # in the second round they start from the server's model
     spent = [part * cost.operations(e) for e, part in cost.own_parts(twice).items()]
     assert spent == pytest.approx([cost.operations(twice[0]), cost.operations(twice[1]) - clients])

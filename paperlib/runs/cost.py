@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
 from paperlib import networks
-from paperlib.data.batches import layout
+from paperlib.data.batches import arrange
 from paperlib.data.datasets import DATASETS, load
 from paperlib.experiment import Experiment
 from paperlib.federated.local import train_client
@@ -54,12 +54,12 @@ def own_parts(experiments: Iterable[Experiment]) -> dict[Experiment, float]:
     """
     parts: dict[Experiment, float] = {}
     trained: set[tuple[Experiment, tuple[str, ...]]] = set()
-    for e in experiments:
-        parts.setdefault(e, 1.0)
+    for e in dict.fromkeys(experiments):  # a run that is listed twice is one run
+        parts[e] = 1.0
         if is_one_shot(e):
             clients = training(e), e.client_models
             if clients in trained:
-                parts[e] = min(parts[e], 1 - clients_operations(e) / e.rounds / operations(e))
+                parts[e] -= clients_operations(e) / e.rounds / operations(e)
             trained.add(clients)
     return parts
 
@@ -101,7 +101,7 @@ def step(model: str, width: float, shape: tuple[int, int, int], classes: int, ba
     theta = net.initial(torch_rng(0, "cost")).requires_grad_()
     buffers = net.initial_buffers()
     size = min(batch, max(BATCH, int(MEASURED / step_operations(model, width, shape, classes))))
-    x = torch.randn(size, *shape).contiguous(memory_format=layout(torch.device("cpu")))
+    x = arrange(torch.randn(size, *shape))
     y = torch.arange(size) % classes
     with worker_pool(1):
         best = float("inf")
