@@ -50,6 +50,12 @@ def test_clients_of_one_shot_runs_train_once_for_all_servers():
     spent = [part * cost.operations(e) for e, part in cost.own_parts(servers).items()]
     assert spent == pytest.approx([cost.operations(e) - clients * (e in servers[1:3]) for e in servers])
     assert cost.own_parts([one, *servers, one]) == cost.own_parts(servers)  # a run that is listed twice is one run
+    average = one.replace(method="fedavg")  # reads their models, also where it stands first
+    parts = cost.own_parts([average, *servers])
+    assert parts[average] * cost.operations(average) == pytest.approx(cost.operations(average) - clients)
+    assert {e: parts[e] for e in servers} == cost.own_parts(servers)
+    unlike = [average.replace(seed=1), average.replace(momentum_buffer="keep"), one.replace(method="fedprox")]
+    assert {cost.own_parts([e, one])[e] for e in unlike} == {1.0}
     twice = [e.replace(rounds=2) for e in servers[:2]]  # in the second round they start from the server's model
     spent = [part * cost.operations(e) for e, part in cost.own_parts(twice).items()]
     assert spent == pytest.approx([cost.operations(twice[0]), cost.operations(twice[1]) - clients])

@@ -1,8 +1,9 @@
 """The clients' training before their upload. The trained models are stored, so that all one-shot methods share them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from paperlib.data.datasets import Dataset
 from paperlib.data.partitions import Partition
 from paperlib.experiment import Experiment
 from paperlib.federated.context import Context
-from paperlib.federated.engines import Engine
+from paperlib.federated.engines import Engine, Opened
 from paperlib.federated.local import Job, Trained, train_client
 from paperlib.files import write_tensors
 from paperlib.methods import FedAvg
@@ -128,3 +129,29 @@ def training(experiment: Experiment) -> Experiment:
     return experiment.replace(
         method="fedavg", method_options={}, client_models=(), rounds=1, eval_every=1, test_size=None
     )
+
+
+def is_one_shot_average(experiment: Experiment) -> bool:
+    """Whether a run is FedAvg's in one round of all clients: the average of the models that one-shot methods share."""
+    e = experiment
+    return (e.method, e.rounds, e.sampled, e.momentum_buffer) == ("fedavg", 1, e.clients, "reset")
+
+
+def reading(clients: Clients, engine: Engine) -> Engine:
+    """An engine for one-shot averages: it reads the clients' models if a one-shot run has stored them, or trains them.
+
+    It stores none itself, because an average needs one model at a time, however many and large they are.
+    """
+
+    def train(round: Opened, pool: Executor) -> Iterable[Trained]:
+        if clients.kept is None or not clients.kept.has(clients.folder(1)):
+            yield from engine.train(round, pool)
+            return
+        jobs = [round.start(k) for k in round.cohort]
+        models = clients.models(1, jobs[0].theta, jobs[0].buffers, engine, pool)
+        for job, model in zip(jobs, models, strict=True):
+            visit, theta_0 = job.begin()
+            visit.buffers = model.buffers
+            yield job.end(visit, theta_0, model.theta)
+
+    return replace(engine, train=train)

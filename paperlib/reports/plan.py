@@ -85,15 +85,17 @@ def sizes(grids: dict[str, Runs], jobs: int = 1) -> pd.DataFrame:
     """
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}, but must be at least 1")
-    return _table(
-        grids,
-        lambda runs, left: {
+
+    def sizes_of(runs: Runs, left: Runs) -> dict[str, float]:
+        seconds = _of_each(cost.seconds, left)
+        return {
             "samples": sum(_of_each(cost.passes, runs)),
             "operations": sum(_of_each(cost.operations, runs)),
-            "core_hours": sum(_of_each(cost.seconds, left)) / 3600,
-            "hours": until_the_last(_of_each(cost.seconds, left), jobs) / 3600,
-        },
-    )
+            "core_hours": sum(seconds) / 3600,
+            "hours": until_the_last(seconds, jobs) / 3600,
+        }
+
+    return _table(grids, sizes_of)
 
 
 def sizes_on(grids: dict[str, Runs], gpu: gpu_cost.Device) -> pd.DataFrame:
@@ -113,7 +115,7 @@ def sizes_on(grids: dict[str, Runs], gpu: gpu_cost.Device) -> pd.DataFrame:
 
 
 def _of_each(size: Callable[[Experiment], float], runs: Runs) -> list[float]:
-    """A size of each run, without what an earlier one does for it: the clients of one-shot runs train once."""
+    """A size of each run, without what another one does for it: the clients of one-shot runs train once."""
     return [part * size(e) for e, part in cost.own_parts(runs).items()]
 
 

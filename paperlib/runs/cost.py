@@ -20,7 +20,7 @@ from paperlib.federated.local import train_client
 from paperlib.federated.simulator import play_round
 from paperlib.networks.operations import step_operations
 from paperlib.oneshot import is_one_shot
-from paperlib.oneshot.clients import training
+from paperlib.oneshot.clients import is_one_shot_average, training
 from paperlib.oneshot.operations import server_operations
 from paperlib.random_streams import torch_rng
 from paperlib.runs.prepare import history_rows, prepare
@@ -48,20 +48,24 @@ def seconds(experiment: Experiment) -> float:
 
 
 def own_parts(experiments: Iterable[Experiment]) -> dict[Experiment, float]:
-    """The part of each run's operations that no earlier run of the list spends for it: 1, but for one-shot runs.
+    """The part of each run's operations that no other run of the list spends for it: 1, but for one-shot runs.
 
-    These train their clients in communication round 1 once per store, whatever the server does with them.
+    These train their clients in communication round 1 once per store, whatever the server does with them, and FedAvg's
+    average of them reads their models.
     """
-    parts: dict[Experiment, float] = {}
+    parts = dict.fromkeys(experiments, 1.0)  # a run that is listed twice is one run
     trained: set[tuple[Experiment, tuple[str, ...]]] = set()
-    for e in dict.fromkeys(experiments):  # a run that is listed twice is one run
-        parts[e] = 1.0
+    for e in sorted(filter(_trains_once, parts), key=is_one_shot_average):
+        clients = training(e), e.client_models
+        if clients in trained:
+            parts[e] -= clients_operations(e) / e.rounds / operations(e)
         if is_one_shot(e):
-            clients = training(e), e.client_models
-            if clients in trained:
-                parts[e] -= clients_operations(e) / e.rounds / operations(e)
             trained.add(clients)
     return parts
+
+
+def _trains_once(experiment: Experiment) -> bool:
+    return is_one_shot(experiment) or is_one_shot_average(experiment)
 
 
 def passes(experiment: Experiment) -> float:

@@ -83,6 +83,11 @@ def prepare_one_shot(
     return method, Progress(0, theta, net.initial_buffers().to(device), {}), Clients(e, data, parts, folders)
 
 
+def clients_of(experiment: Experiment, data: Dataset, folders: ModelFolders | None) -> Clients:
+    """The clients of a run in which they train once."""
+    return Clients(experiment, data, parts_of(experiment, data), folders)
+
+
 def history_rows(experiment: Experiment) -> int:
     """Rows of the history of a run that does not fail: rounds, or epochs on the server of a one-shot method."""
     e = experiment

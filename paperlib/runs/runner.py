@@ -22,11 +22,12 @@ from paperlib.federated.progress import Progress, Row
 from paperlib.federated.replicas import Replica, side_by_side
 from paperlib.federated.simulator import simulate, simulate_together, unfinished
 from paperlib.oneshot import OneShot, driver, is_one_shot
+from paperlib.oneshot.clients import is_one_shot_average, reading
 from paperlib.runs.check import check, check_all
 from paperlib.runs.devices import current, devices, single
 from paperlib.runs.measures import measures_of
 from paperlib.runs.memory import peak_memory_mb
-from paperlib.runs.prepare import dataset_of, prepare, prepare_one_shot
+from paperlib.runs.prepare import clients_of, dataset_of, prepare, prepare_one_shot
 from paperlib.runs.shelf import at
 from paperlib.runs.store import Run, Saver, Store, evaluated
 from paperlib.version import version
@@ -112,6 +113,8 @@ def _open(e: Experiment, data: Dataset, shelf: Store, pool: Executor, engine: st
         methods = [method, *(prepare(e, data.to(target))[0] for target in others)]
         replicas = [Replica(m, choose(engine, m, target)) for m, target in zip(methods, targets, strict=True)]
         chosen = side_by_side(replicas)
+    elif is_one_shot_average(e):
+        chosen = reading(clients_of(e, data, shelf), chosen)
     return _Opened(method, progress, chosen, simulate(method, progress, pool, chosen, measures_of(e)))
 
 

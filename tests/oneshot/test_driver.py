@@ -6,6 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from paperlib import Experiment, networks, run, run_many
+from paperlib.federated import local
 from paperlib.federated.engines import SEQUENTIAL
 from paperlib.oneshot import REGISTRY
 from paperlib.oneshot.aggregation import accuracy
@@ -50,6 +51,23 @@ def test_clients_are_trained_once_for_all_methods(tmp_path, monkeypatch):
     assert len({tuple(r.history.iloc[-1][[f"client_{k}_accuracy" for k in range(3)]]) for r in runs}) == 1
     run(E.replace(seed=1), store=tmp_path)
     assert trained == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("model", ["cnn2", "resnet10"])
+def test_their_average_has_the_same_bits_whether_it_trains_them_or_reads_them(model, tmp_path, monkeypatch):
+    one_shot = E.replace(model=model, width=0.25)
+    average = one_shot.replace(method="fedavg", method_options={})
+    alone = run(average, store=tmp_path / "alone")
+    assert not Store(tmp_path / "alone").has("clients")
+    run(one_shot, store=tmp_path / "beside")
+    monkeypatch.setattr(local, "train_step", None)  # nothing is trained from here on
+    beside = run(average, store=tmp_path / "beside")
+    assert torch.equal(beside.parameters, alone.parameters) and torch.equal(beside.buffers, alone.buffers)
+    same = [c for c in alone.history if c != "seconds"]
+    assert beside.history[same].equals(alone.history[same])
+    for unlike in ({"seed": 1}, {"local_epochs": 3}, {"method": "fedprox"}, {"momentum_buffer": "keep"}):
+        with pytest.raises(TypeError, match="not callable"):
+            run(average.replace(**unlike), store=tmp_path / "beside")
 
 
 @pytest.mark.parametrize("e", [E, TWO_ROUNDS, E.replace(method="fedhydra")], ids=["dense", "two rounds", "fedhydra"])
