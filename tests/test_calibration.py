@@ -80,6 +80,18 @@ def test_a_one_shot_column_has_one_cost_and_is_scored_without_the_order():
     assert f"| {ladder} | " in page and "| 0.2000 | 91.0 | 80.0 | 70.0 | 75.0 |" in page
 
 
+@pytest.mark.parametrize("name", [name for name, column in COLUMNS.items() if not column.by_criteria])
+def test_methods_stand_in_the_printed_order(name):
+    printed = calibration._printed(COLUMNS[name])
+    assert tuple(printed.sort_values(ascending=False).index) == COLUMNS[name].methods
+
+
+def test_a_column_that_has_begun_says_how_far_it_is(grid):
+    first = next(iter(grid["narrower"].values()))[0]
+    planned = sum(len(es) for methods in grid.values() for es in methods.values())
+    assert f"### {NAME}\n\n1 of {planned} runs so far." in calibration.block({first: played(first, 50)})
+
+
 def test_the_page_has_every_column_and_an_unknown_one_is_refused():
     text = calibration.block({})
     assert all(f"### {name}" in text for name in COLUMNS) and text.count("Not run yet.") == len(COLUMNS)

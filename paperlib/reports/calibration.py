@@ -26,6 +26,7 @@ from paperlib.runs import cost
 from paperlib.runs.store import Run
 
 PAGE = ROOT / "docs" / "calibration.md"
+ACCURACIES = ("test_accuracy", "final_accuracy", "best_accuracy")  # what a method reaches, by the papers' tables
 
 
 def scores(name: str, runs: Mapping[Experiment, Run], seeds: int = SEEDS) -> pd.DataFrame:
@@ -104,7 +105,7 @@ def _printed(column: Column) -> "pd.Series[float]":
         {
             c.experiments[0].method: np.nan if c.printed is None else c.printed
             for c in cells
-            if c.metric == "test_accuracy" and c.experiments[0].method in column.methods
+            if c.metric in ACCURACIES and c.experiments[0].method in column.methods
         }
     )
 
@@ -114,14 +115,14 @@ def block(runs: Mapping[Experiment, Run], seeds: int = SEEDS) -> str:
     parts = []
     for name, column in COLUMNS.items():
         parts.append(f"### {name}\n")
+        planned = [e for ladder in experiments(name, seeds).values() for es in ladder.values() for e in es]
+        done = [runs[e] for e in planned if e in runs]
         table = (criteria if column.by_criteria else scores)(name, runs, seeds)
         if table.empty:
-            parts.append("Not run yet.\n")
+            parts.append(f"{len(done)} of {len(planned)} runs so far.\n" if done else "Not run yet.\n")
             continue
         head, lines = (_by_criteria if column.by_criteria else _by_order)(table)
         by_order = f"seeds 0 to {seeds - 1}; the truth is {TRUTHS[column.full]}"
-        planned = [e for ladder in experiments(name, seeds).values() for es in ladder.values() for e in es]
-        done = [runs[e] for e in planned if e in runs]
         parts.append(markdown.table(head, lines))
         parts.append(
             f"Methods: {', '.join(column.methods)}; {'seeds from 0 on' if column.by_criteria else by_order}. "

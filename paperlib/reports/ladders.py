@@ -77,11 +77,9 @@ CONVOLUTIONAL: dict[str, tuple[Reduction, ...]] = {
 RESIDUAL: dict[str, tuple[Reduction, ...]] = {
     "half the side, an eighth of the width, fewer rounds": (evaluate_less, halve_images, narrow(1 / 8), shorten(0)),
     "the same, shallower": (evaluate_less, halve_images, narrow(1 / 8), shallow, shorten(0)),
+    "the same, shallower, wider": (evaluate_less, halve_images, narrow(3 / 16), shallow, shorten(0)),
     "the same, shallower, fewer samples": (
         evaluate_less, halve_images, narrow(1 / 8), shallow, shorten(1 / 4), thin(0),
-    ),
-    "half the side, a quarter of the width, shallower, fewer samples": (
-        evaluate_less, halve_images, narrow(1 / 4), shallow, thin(0), shorten(0),
     ),
 }  # fmt: skip
 SERVER_FIRST = (less_on_server("distill_epochs", 60 / 200), less_on_server("batch", 1 / 4))
@@ -127,7 +125,7 @@ COLUMNS = {
     ),
     "FedGPS T1, CIFAR-10, scenario 2": Column(
         "fedgps", "T1", {"dataset": "cifar10", "clients": 10, "partition_seed": 1},
-        ("fedgps", "vhl", "fedprox", "fedavg", "fedinit", "fedavgm"), 1 / 5000, RESIDUAL,
+        ("fedgps", "feddecorr", "fedprox", "fedavgm", "fedavg"), 1 / 5000, RESIDUAL,
     ),
     "FedHydra T1, MNIST, 0.3": Column(
         "fedhydra", "T1", {"dataset": "mnist", "alpha": 0.3}, ("fedhydra",), 1 / 28.8, SERVER,  # scale small's budget
