@@ -21,14 +21,19 @@ class Mixup(FedAvg):
 
     mixup: both parameters of the Beta distribution; 0 mixes nothing. partner: b is drawn by a permutation of the batch
         ("permutation"), or with replacement and odds 1 / (samples the client has of b's class) ("rare").
+    beside_real: a step takes the images as they are, too, and each kind has half of the loss.
     """
 
     one_by_one = "draws partners to mix with in every step"
     mixup: float = option(1.0, at_least=0, below=math.inf)
     partner: str = option("permutation", choices=("permutation", "rare"))
+    beside_real: bool = False
 
     def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
-        return super().gradient(theta, self.mixed(batch) if self.mixup else batch, shared, own)
+        if not self.mixup:
+            return super().gradient(theta, batch, shared, own)
+        g = super().gradient(theta, self.mixed(batch), shared, own)
+        return g.lerp_(super().gradient(theta, batch, shared, own), 0.5) if self.beside_real else g
 
     def mixed(self, batch: Batch) -> Batch:
         """The batch with every image mixed with one of the same batch."""

@@ -115,6 +115,21 @@ def test_loss_of_a_mixture_is_the_mixture_of_the_losses(start, batch_of, elsewhe
     assert float(method.loss(theta, batch, {}, {})) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("name", ["mixup", "fedacd"])
+def test_beside_real_images_each_kind_has_half_of_the_loss(start, batch_of, elsewhere, monkeypatch, name):
+    method, progress = start(name, {"beside_real": True}, **SKEWED)
+    batch, theta = batch_of(method, progress, size=40), elsewhere(progress)
+    if name == "fedacd":
+        method.begin_epoch(theta, {}, {}, batch)
+    mixed = method.mixed(batch)
+    monkeypatch.setattr(method, "mixed", lambda batch: mixed)
+    at = theta.clone().requires_grad_()
+    losses = [method.loss(at, one, {}, {}) for one in (mixed, batch)]
+    (expected,) = torch.autograd.grad((losses[0] + losses[1]) / 2, at)
+    assert float(losses[0]) != pytest.approx(float(losses[1]), rel=1e-3)
+    torch.testing.assert_close(method.gradient(theta, batch, {}, {}), expected, atol=1e-14, rtol=0)
+
+
 def test_gradient_around_fedprox_has_the_proximal_term_once(start, batch_of, elsewhere):
     method, progress = start("mixup", {"base": "fedprox", "mu": 0.7}, **SKEWED)
     plain, _ = start("mixup", **SKEWED)
