@@ -140,7 +140,7 @@ def is_one_shot_average(experiment: Experiment) -> bool:
 def reading(clients: Clients, engine: Engine) -> Engine:
     """An engine for one-shot averages: it reads the clients' models if a one-shot run has stored them, or trains them.
 
-    It stores none itself, because an average needs one model at a time, however many and large they are.
+    Where none are stored it stores none, because an average needs one model at a time, however many and large they are.
     """
 
     def train(round: Opened, pool: Executor) -> Iterable[Trained]:

@@ -83,7 +83,7 @@ def prepare_one_shot(
     return method, Progress(0, theta, net.initial_buffers().to(device), {}), Clients(e, data, parts, folders)
 
 
-def clients_of(experiment: Experiment, data: Dataset, folders: ModelFolders | None) -> Clients:
+def clients_of(experiment: Experiment, data: Dataset, folders: ModelFolders) -> Clients:
     """The clients of a run in which they train once."""
     return Clients(experiment, data, parts_of(experiment, data), folders)
 
