@@ -15,6 +15,7 @@ from paperlib.papers import collection, shipped_runs
 from paperlib.papers.cells import reading, value
 from paperlib.papers.fedhydra import tables as fedhydra
 from paperlib.papers.printed import printed
+from paperlib.papers.results import Results
 from paperlib.papers.scales import SMOKE_ONE_SHOT, at_scale, stand_in
 from paperlib.runs.prepare import parts_of
 from paperlib.runs.store import Run
@@ -309,6 +310,22 @@ def test_a_figure_without_runs_says_so(name, tmp_path, monkeypatch):
     monkeypatch.setattr(shipped_runs, "find", lambda e: None)
     empty = papers.figure("fedhydra", name, scale="paper", compute=False, store=tmp_path)
     assert len(empty.data) == 0 and "0 of" in empty.caption
+
+
+def test_a_method_looks_the_same_in_panels_that_lack_others_and_the_legend_names_all():
+    """A column under way: α of 0.5 has all six methods, 0.3 FedHydra alone, the other panels nothing."""
+    runs = {
+        e: epochs(e, [50.0, 60.0])
+        for e in runs_of("F10")
+        if e.alpha == 0.5 or (e.alpha == 0.3 and e.method == "fedhydra")
+    }
+    drawn, _ = papers.spec("fedhydra", "F10").draw(Results(runs, "paper", 1))
+    whole, one = (
+        {line.get_label(): (line.get_color(), line.get_linestyle()) for line in ax.get_lines()} for ax in drawn.axes[:2]
+    )
+    assert len(set(whole.values())) == len(whole) == 6
+    assert one == {"FedHydra": whole["FedHydra"]}
+    assert [text.get_text() for text in drawn.axes[-1].get_legend().get_texts()] == list(whole)
 
 
 # -- numbers of the text

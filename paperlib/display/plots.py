@@ -99,10 +99,17 @@ def one_of_alike(figure: Figure) -> None:
 
 
 def curves(
-    ax: Axes, by_method: Mapping[str, Sequence[pd.DataFrame]], labels: Mapping[str, str], window: int = 10
+    ax: Axes,
+    by_method: Mapping[str, Sequence[pd.DataFrame]],
+    labels: Mapping[str, str],
+    window: int = 10,
+    among: Sequence[str] = (),
 ) -> None:
-    """Smoothed test accuracy over rounds: mean over the seeds, and the band from the lowest to the highest seed."""
-    look = looks(list(by_method))
+    """Smoothed test accuracy over rounds: mean over the seeds, and the band from the lowest to the highest seed.
+
+    among: see `lines`.
+    """
+    look = looks(among or list(by_method))
     for method, histories in by_method.items():
         rounds = histories[0]["round"]
         smoothed = np.stack([smooth(h.test_accuracy.to_numpy(), window) for h in histories])

@@ -50,19 +50,22 @@ def by_epoch(panels: dict[str, tuple[str, float | None]]) -> tuple[Callable[[int
         figure, axes = plots.panels(len(panels), 4, (2.6, 2.4))
         for ax, title in zip(axes, panels, strict=True):
             ax.set_title(title)
-            accuracy_lines(ax, data[data.panel == title], "epoch", "test_accuracy", "method", "epoch on the server")
+            own = data[data.panel == title]
+            accuracy_lines(ax, own, "epoch", "test_accuracy", "method", "epoch on the server", list(METHODS))
         legend(axes)
         return figure, data
 
     return all_of([place(*at, method) for at in panels.values() for method in METHODS]), draw
 
 
-def accuracy_lines(ax: Axes, data: pd.DataFrame, x: str, y: str, series: str, label: str) -> None:
-    """Curves of accuracy over x, one per series, or a note that there is no run."""
+def accuracy_lines(
+    ax: Axes, data: pd.DataFrame, x: str, y: str, series: str, label: str, among: Sequence[str] = ()
+) -> None:
+    """Curves of accuracy over x, one per series, or a note that there is no run; among: see `plots.lines`."""
     if not len(data):
         plots.not_run(ax)
         return
-    plots.lines(ax, data, x, y, series)
+    plots.lines(ax, data, x, y, series, among=among)
     ax.set_xlabel(label)
     ax.set_ylabel("test accuracy (%)")
 
@@ -76,11 +79,10 @@ def curve_of(run: Run) -> pd.DataFrame:
 
 
 def legend(axes: Sequence[Axes], size: float = 8) -> None:
-    """One legend, from the last panel that has one, to the right of all panels."""
-    for ax in reversed(axes):
-        if ax.get_legend_handles_labels()[1]:
-            axes[-1].legend(*ax.get_legend_handles_labels(), loc="upper left", bbox_to_anchor=(1, 1), fontsize=size)
-            return
+    """One legend of what any panel shows, to the right of all panels."""
+    lines = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    if lines:
+        axes[-1].legend(lines.values(), lines, loc="upper left", bbox_to_anchor=(1, 1), fontsize=size)
 
 
 def curves(dataset: str) -> tuple[Callable[[int], list[Experiment]], Draw]:

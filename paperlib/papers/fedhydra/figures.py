@@ -219,11 +219,11 @@ FIGURES = {
         kind="diagram",
     ),
     "F3": FigureSpec(
-        "Accuracy by epoch on the server, Fashion-MNIST", "4.2.1", "overview", *curves("fmnist"),
+        "Accuracy by epoch on the server, Fashion-MNIST", "4.2.1", "epochs", *curves("fmnist"),
         cells=claims.overtakes("F3", "fmnist", (0.3, 0.1, 0.01)),
     ),
     "F4": FigureSpec(
-        "Accuracy by epoch on the server, CIFAR-10", "4.2.1", "overview", *curves("cifar10"),
+        "Accuracy by epoch on the server, CIFAR-10", "4.2.1", "epochs", *curves("cifar10"),
         cells=claims.overtakes("F4", "cifar10", ALPHAS),
     ),
     "F5": FigureSpec(
@@ -255,11 +255,11 @@ FIGURES = {
         lambda seeds: all_of([place("mnist", alpha, "FedHydra") for alpha in ALPHAS])(1), partitions,
     ),
     "F10": FigureSpec(
-        "Accuracy by epoch on the server, MNIST", "B", "more_overview", *curves("mnist"),
+        "Accuracy by epoch on the server, MNIST", "B", "overview", *curves("mnist"),
         cells=claims.overtakes("F10", "mnist", ALPHAS),
     ),
     "F11": FigureSpec(
-        "Accuracy by epoch on the server, SVHN", "B", "more_overview", *curves("svhn"),
+        "Accuracy by epoch on the server, SVHN", "B", "epochs", *curves("svhn"),
         cells=claims.overtakes("F11", "svhn", ALPHAS),
     ),
     "F12": FigureSpec(

@@ -245,10 +245,10 @@ TABLES = {
     ),
     "E5": TableSpec(
         "By how many points the best epoch on the server is above the last one, mean over a table (our addition)",
-        "4.2.1", "overview", best_above_last, lower_is_better=True,
+        "4.2.1", "ablation", best_above_last, lower_is_better=True,
     ),
     "E6": TableSpec(
-        f"Test accuracy (%) of FedDF by where its student starts ({LAST}; our addition)", "4.2.1", "overview",
+        f"Test accuracy (%) of FedDF by where its student starts ({LAST}; our addition)", "4.2.1", "ablation",
         variants(STARTS, (0.5, 0.1)), rows="student",
     ),
     "E7": TableSpec(
