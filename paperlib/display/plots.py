@@ -165,10 +165,13 @@ def lines(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, window: int 
         ax.plot(mean.index, smooth(mean.to_numpy(), window), line, color=colour, label=str(name), linewidth=1.4)
 
 
-def bars(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str) -> None:
-    """A group of bars per value of x, a bar per ``group``."""
-    table = data.pivot(index=x, columns=group, values=y)[list(data[group].unique())]
-    table.plot.bar(ax=ax, color=list(COLOURS), width=0.8, rot=0, legend=False)
+def bars(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, among: Sequence[str] = ()) -> None:
+    """A group of bars per value of x, a bar per ``group``; among: see `lines`."""
+    names = list(data[group].unique())
+    order = list(among or names)
+    colours = [COLOURS[order.index(name) % len(COLOURS)] for name in names]
+    table = data.pivot(index=x, columns=group, values=y)[names]
+    table.plot.bar(ax=ax, color=colours, width=0.8, rot=0, legend=False)
     ax.axhline(0, color="0.3", linewidth=0.8)
     ax.set_xlabel(x)
 

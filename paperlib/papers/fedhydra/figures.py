@@ -109,7 +109,8 @@ def ensembles(results: Results) -> tuple[Figure, pd.DataFrame]:
             continue
         mean = panel.groupby(["data", "ensemble"], sort=False).accuracy.mean().reset_index()
         mean["data"] = pd.Categorical(mean["data"], order, ordered=True)
-        plots.bars(ax, mean, "data", "accuracy", "ensemble")
+        among = ("AE", "SA") if kind == "student" else tuple(ENSEMBLES.values())
+        plots.bars(ax, mean, "data", "accuracy", "ensemble", among)
         ax.tick_params(axis="x", labelsize=7)
         ax.set_xlabel("α, or 2c/c")
         ax.set_ylabel("accuracy (%)")

@@ -252,7 +252,7 @@ TABLES = {
         variants(STARTS, (0.5, 0.1)), rows="student",
     ),
     "E7": TableSpec(
-        f"Test accuracy (%) of FedHydra by how the clients are weighted ({LAST}; our addition)", "4.2.8", "ablation",
-        variants(AGGREGATIONS, (0.5, None)), rows="FedHydra",
+        f"Test accuracy (%) of FedHydra by how the clients are weighted ({LAST}; our addition)", "4.2.2",
+        "stratified_aggregation", variants(AGGREGATIONS, (0.5, None)), rows="FedHydra",
     ),
 }  # fmt: skip
