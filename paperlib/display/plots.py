@@ -169,9 +169,9 @@ def bars(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, among: Sequen
     """A group of bars per value of x, a bar per ``group``; among: see `lines`."""
     names = list(data[group].unique())
     order = list(among or names)
-    colours = [COLOURS[order.index(name) % len(COLOURS)] for name in names]
     table = data.pivot(index=x, columns=group, values=y)[names]
-    table.plot.bar(ax=ax, color=colours, width=0.8, rot=0, legend=False)
+    colours = [order.index(name) % len(COLOURS) for name in names]
+    table.plot.bar(ax=ax, color=[COLOURS[i] for i in colours], width=0.8, rot=0, legend=False)
     ax.axhline(0, color="0.3", linewidth=0.8)
     ax.set_xlabel(x)
 
