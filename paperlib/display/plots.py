@@ -102,14 +102,14 @@ def curves(
     ax: Axes,
     by_method: Mapping[str, Sequence[pd.DataFrame]],
     labels: Mapping[str, str],
+    among: Sequence[str],
     window: int = 10,
-    among: Sequence[str] = (),
 ) -> None:
     """Smoothed test accuracy over rounds: mean over the seeds, and the band from the lowest to the highest seed.
 
     among: see `lines`.
     """
-    look = looks(among or list(by_method))
+    look = looks(among)
     for method, histories in by_method.items():
         rounds = histories[0]["round"]
         smoothed = np.stack([smooth(h.test_accuracy.to_numpy(), window) for h in histories])
@@ -174,6 +174,13 @@ def bars(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, among: Sequen
     table.plot.bar(ax=ax, color=[COLOURS[i] for i in colours], width=0.8, rot=0, legend=False)
     ax.axhline(0, color="0.3", linewidth=0.8)
     ax.set_xlabel(x)
+
+
+def legend(axes: Sequence[Axes], size: float = 8) -> None:
+    """One legend of what any panel shows, to the right of all panels."""
+    lines = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    if lines:
+        axes[-1].legend(lines.values(), lines, loc="upper left", bbox_to_anchor=(1, 1), fontsize=size)
 
 
 def partition(counts: Tensor, kind: str = "heatmap", ax: Axes | None = None) -> Axes:

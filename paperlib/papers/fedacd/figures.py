@@ -32,11 +32,10 @@ def together_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
         curves = {method: by_seed for method, by_seed in histories.items() if by_seed}
         ax.set_title(f"β = {alpha:g}")
         if curves:
-            plots.curves(ax, curves, {method: method for method in curves}, among=list(TOGETHER))
+            plots.curves(ax, curves, {method: method for method in curves}, TOGETHER)
         else:
             plots.not_run(ax)
-    if data:
-        axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=7)
+    plots.legend(axes, 7)
     columns = ["round", "test_accuracy", "weight_divergence", "alpha", "method", "seed"]
     return figure, stacked(data, columns)
 

@@ -52,7 +52,7 @@ def by_epoch(panels: dict[str, tuple[str, float | None]]) -> tuple[Callable[[int
             ax.set_title(title)
             own = data[data.panel == title]
             accuracy_lines(ax, own, "epoch", "test_accuracy", "method", "epoch on the server", list(METHODS))
-        legend(axes)
+        plots.legend(axes)
         return figure, data
 
     return all_of([place(*at, method) for at in panels.values() for method in METHODS]), draw
@@ -76,13 +76,6 @@ def curve_of(run: Run) -> pd.DataFrame:
     if len(history) > 1:
         return pd.DataFrame({"epoch": history["epoch"].astype(float), "test_accuracy": history.test_accuracy})
     return pd.DataFrame({"epoch": [float("nan")], "test_accuracy": history.test_accuracy})
-
-
-def legend(axes: Sequence[Axes], size: float = 8) -> None:
-    """One legend of what any panel shows, to the right of all panels."""
-    lines = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    if lines:
-        axes[-1].legend(lines.values(), lines, loc="upper left", bbox_to_anchor=(1, 1), fontsize=size)
 
 
 def curves(dataset: str) -> tuple[Callable[[int], list[Experiment]], Draw]:

@@ -17,7 +17,6 @@ from paperlib.papers.fedhydra.curves import (
     by_epoch,
     curves,
     finished,
-    legend,
     name_of,
 )
 from paperlib.papers.fedhydra.diagrams import framework, heterogeneity
@@ -78,6 +77,7 @@ ENSEMBLES = {
     "stratified_accuracy": "SA, no labels",
     "stratified_accuracy_using_labels": "SA told the true labels (uses test labels)",
 }
+TEACHERS: dict[str, dict[str, str]] = {"AE": AVERAGED, "SA": {}}  # of the students
 DATA = (*ALPHAS, None)
 
 
@@ -91,7 +91,7 @@ def ensembles(results: Results) -> tuple[Figure, pd.DataFrame]:
     for dataset in MODELS:
         for alpha in DATA:
             where = (TITLES[dataset], name_of(alpha))
-            for teacher, other in (("AE", AVERAGED), ("SA", {})):
+            for teacher, other in TEACHERS.items():
                 for run in finished(results, place(dataset, alpha, "FedHydra", **other)):
                     seed, last = run.experiment.seed, run.history.iloc[-1]
                     rows.append((*where, "student", teacher, seed, run.summary["final_accuracy"]))
@@ -109,14 +109,14 @@ def ensembles(results: Results) -> tuple[Figure, pd.DataFrame]:
             continue
         mean = panel.groupby(["data", "ensemble"], sort=False).accuracy.mean().reset_index()
         mean["data"] = pd.Categorical(mean["data"], order, ordered=True)
-        among = ("AE", "SA") if kind == "student" else tuple(ENSEMBLES.values())
+        among = list(TEACHERS if kind == "student" else ENSEMBLES.values())
         plots.bars(ax, mean, "data", "accuracy", "ensemble", among)
         ax.tick_params(axis="x", labelsize=7)
         ax.set_xlabel("α, or 2c/c")
         ax.set_ylabel("accuracy (%)")
     half = len(MODELS)
     for part in (axes[:half], axes[half:]):
-        legend(part, 7)
+        plots.legend(part, 7)
     return figure, data
 
 
@@ -240,7 +240,7 @@ FIGURES = {
         "Averaging (AE) and stratified (SA) ensembles, and the students that learn from them", "4.2.2",
         "stratified_aggregation",
         all_of([place(dataset, alpha, "FedHydra", **other)
-                for dataset in MODELS for alpha in DATA for other in (AVERAGED, {})]),
+                for dataset in MODELS for alpha in DATA for other in TEACHERS.values()]),
         ensembles,
         cells=claims.ensembles,
     ),

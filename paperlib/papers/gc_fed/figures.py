@@ -120,7 +120,7 @@ def training_dynamics(results: Results) -> tuple[Figure, pd.DataFrame]:
         goal = target if results.scale == "paper" else best_smoothed(means["FedAvg"])
         reached = {method: rounds_to_target(mean, goal) for method, mean in means.items()}
         labels = {m: f"{m} ({'never' if at is None else f'round {at}'})" for m, at in reached.items()}
-        plots.curves(ax, histories, labels, among=PLOTTED)
+        plots.curves(ax, histories, labels, PLOTTED)
         ax.set_title(panel_title(dataset, model, clients))
         ax.axhline(goal, color="0.4", linewidth=0.6, linestyle=":")
         ax.legend(title=f"reaches {goal:.1f} %", title_fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
