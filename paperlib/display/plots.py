@@ -102,14 +102,13 @@ def curves(
     ax: Axes,
     by_method: Mapping[str, Sequence[pd.DataFrame]],
     labels: Mapping[str, str],
-    among: Sequence[str],
     window: int = 10,
 ) -> None:
     """Smoothed test accuracy over rounds: mean over the seeds, and the band from the lowest to the highest seed.
 
-    among: see `lines`.
+    labels: a label per method of the whole figure, so that a method looks the same in panels that lack others.
     """
-    look = looks(among)
+    look = looks(list(labels))
     for method, histories in by_method.items():
         rounds = histories[0]["round"]
         smoothed = np.stack([smooth(h.test_accuracy.to_numpy(), window) for h in histories])

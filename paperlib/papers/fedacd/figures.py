@@ -32,7 +32,7 @@ def together_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
         curves = {method: by_seed for method, by_seed in histories.items() if by_seed}
         ax.set_title(f"β = {alpha:g}")
         if curves:
-            plots.curves(ax, curves, {method: method for method in curves}, TOGETHER)
+            plots.curves(ax, curves, {method: method for method in TOGETHER})
         else:
             plots.not_run(ax)
     plots.legend(axes, 7)

@@ -119,8 +119,8 @@ def training_dynamics(results: Results) -> tuple[Figure, pd.DataFrame]:
         means = {method: _mean_history(curves) for method, curves in histories.items()}
         goal = target if results.scale == "paper" else best_smoothed(means["FedAvg"])
         reached = {method: rounds_to_target(mean, goal) for method, mean in means.items()}
-        labels = {m: f"{m} ({'never' if at is None else f'round {at}'})" for m, at in reached.items()}
-        plots.curves(ax, histories, labels, PLOTTED)
+        when = {m: f"{m} ({'never' if at is None else f'round {at}'})" for m, at in reached.items()}
+        plots.curves(ax, histories, {m: when.get(m, m) for m in PLOTTED})
         ax.set_title(panel_title(dataset, model, clients))
         ax.axhline(goal, color="0.4", linewidth=0.6, linestyle=":")
         ax.legend(title=f"reaches {goal:.1f} %", title_fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
