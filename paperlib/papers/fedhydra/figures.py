@@ -220,7 +220,7 @@ FIGURES = {
         kind="diagram",
     ),
     "F3": FigureSpec(
-        "Accuracy by epoch on the server, Fashion-MNIST", "4.2.1", "epochs", *curves("fmnist"),
+        "Accuracy by epoch on the server, Fashion-MNIST", "4.2.1", "overview", *curves("fmnist"),
         cells=claims.overtakes("F3", "fmnist", (0.3, 0.1, 0.01)),
     ),
     "F4": FigureSpec(
