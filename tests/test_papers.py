@@ -125,6 +125,14 @@ def test_a_cell_is_mean_and_sample_deviation_of_the_last_ten_rounds():
     assert (one.mean, one.std, one.status) == (40.0, None, "1 of 2 seeds")
 
 
+def test_an_average_over_settings_counts_the_seeds_that_have_all_of_them():
+    one, two = cell().experiments
+    average = dataclasses.replace(cell(), experiments=(one, two, one.replace(alpha=9.0), two.replace(alpha=9.0)))
+    runs = {e: finished_run([level] * 10) for e, level in zip(average.experiments, (40.0, 60.0, 50.0), strict=False)}
+    assert value(average, runs, "small").mean == 45.0
+    assert value(average, {one: runs[one], two: runs[two]}, "small").status == "not run"
+
+
 def test_missing_failed_and_unknown_cells_are_never_numbers():
     c = cell()
     assert value(c, {}, "small").status == "not run"

@@ -134,10 +134,14 @@ def failed(run: Run, scale: str) -> bool:
 
 
 def value(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> Value:
-    """Mean and sample standard deviation over the finished seeds; failed if one seed failed."""
+    """Mean and sample standard deviation over the finished seeds; failed if one seed failed.
+
+    An average over settings counts the seeds that are finished in all of them.
+    """
     if not cell.experiments:
         return Value(None, None, "printed only")
-    done = [runs[e] for e in cell.experiments if e in runs]
+    finished = counted(cell, runs)
+    done = [runs[e] for e in finished]
     if not done:
         return Value(None, None, "not run")
     if not all(comparable(cell, run) for run in done):
@@ -150,10 +154,17 @@ def value(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> Value:
     beside: list[Run | None] = [None] * len(cell.experiments)
     if cell.baseline:
         beside = [runs.get(e) for e in cell.baseline]
-        if any(run is None for e, run in zip(cell.experiments, beside, strict=True) if e in runs):
+        if any(run is None for e, run in zip(cell.experiments, beside, strict=True) if e in finished):
             return Value(None, None, "not run")
-    pairs = [(runs[e], other) for e, other in zip(cell.experiments, beside, strict=True) if e in runs]
+    pairs = [(runs[e], other) for e, other in zip(cell.experiments, beside, strict=True) if e in finished]
     return _mean([read(run, other) for run, other in pairs], len(cell.experiments))
+
+
+def counted(cell: Cell, runs: Mapping[Experiment, Run]) -> list[Experiment]:
+    """The finished experiments; where a seed has several, as in an average, those of the seeds that have them all."""
+    seeds = [e.seed for e in cell.experiments]
+    partly = {e.seed for e in cell.experiments if e not in runs} if len(set(seeds)) < len(seeds) else set()
+    return [e for e in cell.experiments if e in runs and e.seed not in partly]
 
 
 def outcomes(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> dict[Experiment, float]:
@@ -162,9 +173,9 @@ def outcomes(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> dict[Exp
     Runs without a finished baseline, or without the quantity, are left out.
     """
     read = cell.read or reading(cell.metric, {k: str(v) for k, v in cell.key.items()}, scale)
-    given = {}
+    given, finished = {}, counted(cell, runs)
     for e, beside in zip(cell.experiments, cell.baseline or [None] * len(cell.experiments), strict=True):
-        if e in runs and comparable(cell, runs[e]) and (beside is None or beside in runs):
+        if e in finished and comparable(cell, runs[e]) and (beside is None or beside in runs):
             lost = runs[e].summary["failed"] or (cell.chance_fails and failed(runs[e], scale))
             got = None if lost else read(runs[e], None if beside is None else runs[beside])
             given[e] = np.nan if got is None else got

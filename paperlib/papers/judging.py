@@ -18,7 +18,7 @@ from paperlib.data.datasets import DATASETS
 from paperlib.experiment import Experiment
 from paperlib.oneshot import is_one_shot
 from paperlib.papers import shipped_runs
-from paperlib.papers.cells import Cell, comparable, outcomes
+from paperlib.papers.cells import Cell, comparable, counted, outcomes
 from paperlib.papers.collection import Runs, finished
 from paperlib.papers.contents import TABLES
 from paperlib.papers.printed import printed
@@ -125,8 +125,9 @@ class Evidence:
 
     def done(self, entry: Entry) -> list[Experiment]:
         """The paper-scale experiments of the entry whose runs are finished and have its quantity."""
-        ours = {e: self.runs.get(self.at[e]) for e in entry.cell.experiments}
-        return [e for e, run in ours.items() if run is not None and comparable(entry.cell, run)]
+        ours = {e: self.at[e] for e in entry.cell.experiments}
+        finished = counted(replace(entry.cell, experiments=tuple(ours.values())), self.runs)
+        return [e for e, mine in ours.items() if mine in finished and comparable(entry.cell, self.runs[mine])]
 
     def absence(self, entry: Entry) -> str:
         """Why an entry has no value of ours."""

@@ -157,7 +157,7 @@ def layer_divergence(datasets: Iterable[str]) -> dict[str, Any]:
             parts += [part.assign(dataset=dataset) for part in _by_part(history)]
         data = stacked(parts, ["dataset", "round", "seed", "kind", "part", "divergence"])
         columns = 2 if len(settings) == 1 else len(settings)
-        figure, axes = plots.panels(2 * len(settings), columns, (3.2, 2.5))
+        figure, axes = plots.panels(2 * len(settings), columns, (3.2, 3.6))
         places = [(kind, dataset) for kind in ("layer", "stage") for dataset in settings]
         for ax, (kind, dataset) in zip(axes, places, strict=True):
             ax.set_title(f"{TITLES[dataset]}, per {kind}")
@@ -169,7 +169,10 @@ def layer_divergence(datasets: Iterable[str]) -> dict[str, Any]:
             ax.set_xlabel("round")
             ax.set_ylabel("divergence / maximum")
             ax.set_ylim(bottom=0)
-            ax.legend(fontsize=7)
+            curves, names = ax.get_legend_handles_labels()
+            names = [name.removesuffix(".weight") for name in names]
+            # Below the panel: ten curves leave no room inside it.
+            ax.legend(curves, names, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
         return figure, data
 
     return {"experiments": experiments, "draw": draw}
@@ -271,7 +274,7 @@ FIGURES = {
         **by_round({"(a) FedAvg": LONG, "(b) FedImpro, noise": NOISE}), cells=numbers_of_figure_8,
     ),
     "F9": FigureSpec(
-        "FedAvg's weight divergence by layer and stage, other data", "F.3", "divergence",
+        "FedAvg's weight divergence by layer and stage, other data", "F.3", "convergence",
         **layer_divergence(["fmnist", "svhn", "cifar100"]),
     ),
     "F10": FigureSpec(

@@ -23,8 +23,8 @@ CLASSES = {"cifar100": 100}
 MODELS = {"cifar100": "resnet50"}  # of the others: ResNet-18
 
 METHODS = methods("fedimpro")
-# ResNet-18: convolution after which the network is cut -> first stage above.
-CUTS = {"5": 2, "9": 3, "13": 4, "17": 5}
+# ResNet-18: convolution after which the network is cut -> first stage above; None: where all other tables cut it.
+CUTS = {"5": 2, "9": None, "13": 4, "17": 5}
 DECAY = 0.997  # of the learning rate per round, where it decays (Figure 8)
 
 BASIC: Row = {
@@ -46,8 +46,8 @@ def experiment(row: Row, seed: int) -> Experiment:
     printed = {"lr": lr} if (lr := learning_rates().get(place_of(row))) else {}
     chosen, varied = setting("fedimpro", row["method"], row["dataset"], **printed), parse(row["setting"])
     options, training = chosen.options, chosen.training
-    if "split_layer" in varied:
-        options["cut"] = CUTS[varied["split_layer"]]
+    if (cut := CUTS[varied.get("split_layer", "9")]) is not None:
+        options["cut"] = cut
     if varied.get("noise", "0.0") != "0.0":
         options["noise"] = float(varied["noise"])
     if "momentum" in varied:
