@@ -101,7 +101,9 @@ def test_it_does_not_open_at_smoke_where_better_runs_of_all_its_tables_are_shipp
         places = json.loads((REFERENCE / "places.json").read_text(encoding="utf-8"))["places"].values()
         shipped = {place for of_run in places for place in of_run}
         paper = path.parent.name
-        tables = [name for name in saved(path) if papers.spec(paper, name).kind == "results"]
+        specs = {name: papers.spec(paper, name) for name in saved(path)}
+        # What is drawn from the tensors of a run needs the run itself, and shipped runs are numbers.
+        tables = [name for name, spec in specs.items() if spec.kind == "results" and not getattr(spec, "tensors", False)]
         better = [name for name in tables if {f"{paper} {name} small", f"{paper} {name} paper"} & shipped]
         assert not tables or len(better) < len(tables)
 
