@@ -1,5 +1,6 @@
 """A JupyterLab of the tests' own on a free local port, and a Chromium to use it with."""
 
+import fcntl
 import json
 import os
 import secrets
@@ -60,7 +61,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        path = chromium(playwright.chromium.executable_path)
+        with open(__file__) as lock:  # workers side by side would disturb each other's installation
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            path = chromium(playwright.chromium.executable_path)
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
