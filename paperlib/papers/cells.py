@@ -147,7 +147,7 @@ def value(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> Value:
     if not all(comparable(cell, run) for run in done):
         return Value(None, None, "not comparable", len(done))
     if cell.joint is not None:
-        return _jointly(cell, cell.joint, runs, scale)
+        return _jointly(cell, cell.joint, done, scale)
     if any(run.summary["failed"] or (cell.chance_fails and failed(run, scale)) for run in done):
         return Value(None, None, "failed", len(done))
     read = cell.read or reading(cell.metric, {k: str(v) for k, v in cell.key.items()}, scale)
@@ -182,12 +182,11 @@ def outcomes(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> dict[Exp
     return given
 
 
-def _jointly(cell: Cell, joint: Joint, runs: Mapping[Experiment, Run], scale: str) -> Value:
-    """The value over the seeds whose runs are all finished."""
-    seeds = sorted({e.seed for e in cell.experiments})
-    groups = [[e for e in cell.experiments if e.seed == seed] for seed in seeds]
-    whole = [[runs[e] for e in group] for group in groups if all(e in runs for e in group)]
-    return _mean([joint(group, scale) for group in whole], len(seeds)) if whole else Value(None, None, "not run")
+def _jointly(cell: Cell, joint: Joint, done: Sequence[Run], scale: str) -> Value:
+    """The value over the seeds of the counted runs."""
+    seeds = sorted({run.experiment.seed for run in done})
+    groups = [[run for run in done if run.experiment.seed == seed] for seed in seeds]
+    return _mean([joint(group, scale) for group in groups], len({e.seed for e in cell.experiments}))
 
 
 def _mean(values: Sequence[float | None], seeds: int) -> Value:
