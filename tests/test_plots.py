@@ -1,6 +1,7 @@
 """Panels of a figure."""
 
 import matplotlib
+import pytest
 
 matplotlib.use("Agg")
 
@@ -45,3 +46,16 @@ def test_the_panel_with_the_legend_stands_for_the_others():
     figure.axes[1].legend()
     plots.one_of_alike(figure)
     assert titles(figure) == ["panel 0\nand 1 more, alike"] and figure.axes[0].get_legend()
+
+
+@pytest.mark.parametrize("known", [0, 1, len(plots.ORDER)])
+def test_no_two_of_many_methods_look_alike(known):
+    """Also where the colours begin again, and where the methods of `ORDER` have taken all of them."""
+    names = [*plots.ORDER[:known], *(f"method {number}" for number in range(14))]
+    assert len(set(plots.looks(names).values())) == len(names)
+
+
+def test_colours_of_like_hue_differ_in_the_line():
+    """With FedAvg, the first and fifth of the others are orange and light brown: FedHydra's figures have both."""
+    look = plots.looks(["FedAvg", "OT", "FedDF", "DENSE", "Co-Boosting", "FedHydra"])
+    assert look["OT"][1] != look["FedHydra"][1]

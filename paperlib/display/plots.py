@@ -42,11 +42,17 @@ def style() -> Iterator[None]:
 
 
 def looks(names: Sequence[str]) -> dict[str, tuple[tuple[float, float, float], str]]:
-    """Colour and line style of everything in one panel: methods of `ORDER` as always, the others from what is left."""
+    """Colour and line style of everything in one panel: methods of `ORDER` as always, the others from what is left.
+
+    The line styles move on by one after every four colours, because colours that are four apart have like hues, and
+    once more when the colours begin again.
+    """
     taken = {ORDER.index(name) for name in names if name in ORDER}
-    free = [number for number in range(len(COLOURS)) if number not in taken]
-    others = [name for name in names if name not in ORDER]
-    look = {name: (COLOURS[free[i % len(free)]], LINES[(i + 1) % 4]) for i, name in enumerate(others)}
+    free = [number for number in range(len(COLOURS)) if number not in taken] or range(len(COLOURS))
+    look = {}
+    for i, name in enumerate(name for name in names if name not in ORDER):
+        lap, place = divmod(i, len(free))
+        look[name] = COLOURS[free[place]], LINES[(place + 1 + place // 4 + lap) % 4]
     return look | {name: (COLOURS[i], LINES[i % 4]) for i, name in enumerate(ORDER) if name in names}
 
 
