@@ -128,6 +128,7 @@ def shipped_card():
     [
         (scorecard_page.README, "scorecard", scorecard_page.summary),
         (scorecard_page.FINDINGS, "columns", scorecard_page.tables_with_runs),
+        (scorecard_page.FINDINGS, "methods", scorecard_page.methods_in_order),
         (scorecard_page.FINDINGS, "claims", scorecard_page.decided_claims),
     ],
 )
@@ -145,18 +146,30 @@ def test_a_claim_that_was_decided_stands_with_its_verdict_and_its_runs(card):
     assert scorecard_page.decided_claims(card(seeds=1)).count("\n") == 2  # the head alone
 
 
+def test_a_column_lists_its_methods_from_the_best_of_ours_and_says_which_failed(card):
+    """The paper's own method is in bold, and a seed that failed stands for its method."""
+    ours = {"FedAvg": 50, "FedProx": 58, "FedLC": -np.inf, "FedNTD": 0.5, "FedSOL": 20, "GC-Fed": 40}
+    _, _, *lines = scorecard_page.methods_in_order(card(ours)).splitlines()
+    assert [line.split(" | ", 1)[1] for line in lines] == [
+        "T5, 0.1, small | FedProx 58.1 (51.0), FedAvg 50.1 (50.0), **GC-Fed** 40.1 (60.0), FedSOL 20.1 (54.0), "
+        "FedNTD 0.50 (53.0), FedLC failed (52.0) |"
+    ]
+
+
 def test_only_what_is_between_the_markers_is_rewritten(tmp_path, monkeypatch):
     monkeypatch.setattr(scorecard_page, "scorecard", lambda **_: None)
-    for name in ("summary", "tables_with_runs", "decided_claims"):
+    for name in ("summary", "tables_with_runs", "methods_in_order", "decided_claims"):
         monkeypatch.setattr(scorecard_page, name, lambda card, name=name: f"| {name} \\1 table |\n")
     readme, findings = tmp_path / "README.md", tmp_path / "findings.md"
-    blocks = "<!-- columns -->\nold\n<!-- /columns -->\nc\n<!-- claims -->\n<!-- /claims -->\n"
+    blocks = "".join(f"<!-- {name} -->\nold {name}\n<!-- /{name} -->\nc\n" for name in ("columns", "methods", "claims"))
     readme.write_text("a\n<!-- scorecard -->\nold\n<!-- /scorecard -->\nb\n")
     findings.write_text(blocks)
     scorecard_page.write_summaries(readme, findings)
     assert readme.read_text() == "a\n<!-- scorecard -->\n| summary \\1 table |\n<!-- /scorecard -->\nb\n"
-    new = blocks.replace("old", "| tables_with_runs \\1 table |")
-    assert findings.read_text() == new.replace("<!-- claims -->", "<!-- claims -->\n| decided_claims \\1 table |")
+    writers = {"columns": "tables_with_runs", "methods": "methods_in_order", "claims": "decided_claims"}
+    for name, writer in writers.items():
+        blocks = blocks.replace(f"old {name}", f"| {writer} \\1 table |")
+    assert findings.read_text() == blocks
     readme.write_text("no markers")
     with pytest.raises(ValueError, match="has no lines <!-- scorecard -->"):
         scorecard_page.write_summaries(readme, findings)

@@ -21,22 +21,27 @@ from paperlib.random_streams import rng
 COMPARED = ("small", "paper")  # the scales whose numbers mean something
 ALL = "all"  # the table of the rows that sum up a paper
 OF_VERDICTS = [f.name for f in fields(Verdict) if f.name not in ("claim", "interval")]
+OF_VALUES = ["paper", "table", "column", "scale", "method", "ours", "printed", "metric"]
 OF_CLAIMS = [*(f.name for f in fields(Claim)), *OF_VERDICTS, "low", "high"]
 
 
 @dataclass(frozen=True)
 class Scorecard:
     """tables: a row per table, then per paper (table "all"), and scale. claims: a row per claim and scale compared.
+    values: a row per method, of all columns that have enough methods for an order.
 
     Columns of tables: paper, table, title, scale; run and cells; share, of the printed operations that the runs took;
     judged and unjudged, columns with an order of the methods; correlation, low, high, ceiling, methods and seeds of
     those that are judged; other, the mean correlation of those that are not, and why; difference, mean of |ours -
     printed| in printed standard deviations, at scale paper only; the numbers of claims by verdict. NaN: nothing to say.
     Columns of claims: those of `paperlib.papers.claims.Verdict` and of its claim.
+    Columns of values: paper, table, column, scale, method; ours, the mean over the finished seeds, and printed, both in
+    the printed unit, NaN for a run that failed or did not reach its target; metric. The best of ours comes first.
     """
 
     tables: pd.DataFrame
     claims: pd.DataFrame
+    values: pd.DataFrame
 
 
 def scorecard(shipped_only: bool = False, scales: Sequence[str] = COMPARED) -> Scorecard:
@@ -49,15 +54,20 @@ def scorecard(shipped_only: bool = False, scales: Sequence[str] = COMPARED) -> S
         raise ValueError("scale is 'smoke', whose numbers mean nothing: there is nothing to judge")
     tables: list[dict[str, Any]] = []
     claims: list[dict[str, Any]] = []
+    values: list[dict[str, Any]] = []
     for paper in papers.TITLES:
         printed = entries(paper)
         for scale in scales:
             evidence = gathered(paper, printed, scale, shipped_only)
             decided = verdicts(evidence)
-            tables += _rows(evidence, columns(evidence), decided)
+            judgeable = columns(evidence)
+            tables += _rows(evidence, judgeable, decided)
+            values += _values(evidence, judgeable)
             claims += [asdict(verdict.claim) | _flat(verdict) for verdict in decided]
     tables.sort(key=lambda row: (list(papers.TITLES).index(row["paper"]), _number(row["table"])))
-    return Scorecard(pd.DataFrame(tables), pd.DataFrame(claims, columns=OF_CLAIMS))
+    return Scorecard(
+        pd.DataFrame(tables), pd.DataFrame(claims, columns=OF_CLAIMS), pd.DataFrame(values, columns=OF_VALUES)
+    )
 
 
 def _number(table: str) -> float:
@@ -102,6 +112,23 @@ def _done(evidence: Evidence, listed: Sequence[Entry]) -> dict[str, Any]:
         "share": evidence.share(e for experiments in done for e in experiments),
         "difference": float(np.mean(distances)) if distances else np.nan,
     }
+
+
+def _values(evidence: Evidence, judgeable: Sequence[Column]) -> list[dict[str, Any]]:
+    """A row for every method with runs, of all columns that have an order."""
+    rows: list[dict[str, Any]] = []
+    for column in judgeable:
+        beside = [
+            (np.mean(list(values.values())), entry)
+            for entry in evidence.entries
+            if (entry.table, entry.column) == (column.table, column.label)
+            if not np.isnan(entry.printed) and (values := evidence.by_seed(entry))
+        ]
+        for ours, entry in sorted(beside, key=lambda one: one[0], reverse=True):
+            numbers = [entry.sign * value if np.isfinite(value) else np.nan for value in (ours, entry.printed)]
+            where = (evidence.paper, column.table, column.label, evidence.scale, entry.label)
+            rows.append(dict(zip(OF_VALUES, (*where, *numbers, entry.row["metric"]), strict=True)))
+    return rows
 
 
 def agreement(judgeable: Sequence[Column]) -> dict[str, Any]:

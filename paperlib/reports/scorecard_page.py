@@ -173,6 +173,29 @@ def tables_with_runs(card: Scorecard) -> str:
     return markdown.table(["paper", "table", "cells run", "order of the methods"], lines)
 
 
+def methods_in_order(card: Scorecard) -> str:
+    """A line for every column with an order: its methods from the best of ours on, the paper's own in bold."""
+    lines = []
+    for (paper, name, column, scale), rows in card.values.groupby(["paper", "table", "column", "scale"], sort=False):
+        title = papers.TITLES[str(paper)]
+        order = [
+            f"{_bold(row.method, title)} {_value(row.ours, row.metric)} ({_value(row.printed, row.metric)})"
+            for row in _named(rows)
+        ]
+        lines.append([title, f"{name}, {column}, {scale}", ", ".join(order)])
+    return markdown.table(["paper", "column", "ours (printed), from the best of ours to the worst"], lines)
+
+
+def _bold(method: str, own: str) -> str:
+    return f"**{method}**" if method.startswith(own) else method
+
+
+def _value(value: float, metric: str) -> str:
+    if np.isnan(value):
+        return "not reached" if metric == "rounds_to_target" else "failed"
+    return f"{value:.{1 if abs(value) >= 1 else 2}f}"
+
+
 def decided_claims(card: Scorecard) -> str:
     """A line for every claim with a verdict, also for those that the runs leave undecided."""
     lines = []
@@ -192,6 +215,7 @@ def write_summaries(readme: Path = README, findings: Path = FINDINGS) -> tuple[P
     card = scorecard(shipped_only=True, scales=COMPARED)
     write_between(readme, "scorecard", summary(card))
     write_between(findings, "columns", tables_with_runs(card))
+    write_between(findings, "methods", methods_in_order(card))
     write_between(findings, "claims", decided_claims(card))
     return readme, findings
 
