@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from paperlib import papers
 from paperlib.papers.scales import SMALL
 from paperlib.reports import calibration
 from paperlib.reports.calibration import criteria, scores
@@ -15,7 +16,8 @@ NAME = "GC-Fed T5, EMNIST, full length"
 
 def played(e, accuracy, failed=False):
     history = pd.DataFrame({"round": range(1, 21), "test_accuracy": float(accuracy)})
-    return Run(e, {"failed": failed, "dataset_source": "a test", "version": "0"}, history)
+    summary = {"failed": failed, "best_accuracy": float(accuracy), "dataset_source": "a test", "version": "0"}
+    return Run(e, summary, history)
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +89,29 @@ def test_methods_stand_in_the_printed_order(name):
 
 
 def test_a_column_that_has_begun_says_how_far_it_is(grid):
-    first = next(iter(grid["narrower"].values()))[0]
+    runs = {e: played(e, 50 - 5 * i) for i, es in enumerate(grid["narrower"].values()) for e in es}
     planned = sum(len(es) for methods in grid.values() for es in methods.values())
-    assert f"### {NAME}\n\n1 of {planned} runs so far." in calibration.block({first: played(first, 50)})
+    first = dict([next(iter(runs.items()))])
+    assert f"### {NAME}\n\n1 of {planned} runs so far.\n\n###" in calibration.block(first)
+    runs |= {e: played(e, 50 - 5 * i) for i, es in enumerate(grid[FULL].values()) for e in es}
+    page = calibration.block(runs)  # one ladder is whole, and the truth
+    assert f"### {NAME}\n\n{len(runs)} of {planned} runs so far.\n\n| ladder |" in page
+
+
+def test_a_column_of_fedavg_alone_has_a_regime_and_no_order():
+    name = "FedGPS T1, CIFAR-10, scenario 2, FedAvg at scale small"
+    grid = experiments(name)
+    runs = {e: played(e, 39.565) for es in grid.values() for e in es["fedavg"]}  # print has 79.13
+    assert scores(name, runs).regime.tolist() == [pytest.approx(0.5)] * len(grid)
+    assert all(f"| {ladder} | " in calibration.block(runs) for ladder in grid)
+    assert calibration.block(runs).count(" | - | 0.50 | 3.0e+13 |") == len(grid)
+
+
+def test_that_column_has_the_setting_of_scale_small():
+    column = COLUMNS["FedGPS T1, CIFAR-10, scenario 2, FedAvg at scale small"]
+    only = {**column.only, "method": "fedavg"}
+    small = papers.experiments(column.paper, column.table, scale="small", seeds=1, only=only)
+    assert small[0] in everything(["FedGPS T1, CIFAR-10, scenario 2, FedAvg at scale small"])
 
 
 def test_the_page_has_every_column_and_an_unknown_one_is_refused():

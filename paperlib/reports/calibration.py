@@ -32,8 +32,8 @@ ACCURACIES = ("test_accuracy", "final_accuracy", "best_accuracy")  # what a meth
 def scores(name: str, runs: Mapping[Experiment, Run], seeds: int = SEEDS) -> pd.DataFrame:
     """One row per ladder that has all its runs.
 
-    Columns: reduced, in words; correlation, Spearman's with the truth over the methods' means, and its range when one
-    seed is left out; regime, FedAvg's accuracy over its true one; operations, of FedAvg's run.
+    Columns: reduced, in words; correlation, Spearman's with the truth over the methods' means (NaN for one method), and
+    its range when one seed is left out; regime, FedAvg's accuracy over its true one; operations, of FedAvg's run.
     """
     column, ladders = COLUMNS[name], experiments(name, seeds)
     read = reading("test_accuracy" if column.paper != "fedgps" else "best_accuracy", {}, "small")
@@ -92,6 +92,9 @@ def criteria(name: str, runs: Mapping[Experiment, Run], seeds: int = SEEDS) -> p
 
 
 def _order(ours: "pd.Series[float]", truth: "pd.Series[float]") -> float:
+    """Spearman's correlation; 0 if all methods are equal, NaN for a single one, which has no order."""
+    if len(ours) == 1:
+        return np.nan
     return float(stats.spearmanr(ours, truth[ours.index]).statistic) if ours.nunique() > 1 else 0.0
 
 
@@ -117,9 +120,13 @@ def block(runs: Mapping[Experiment, Run], seeds: int = SEEDS) -> str:
         parts.append(f"### {name}\n")
         planned = [e for ladder in experiments(name, seeds).values() for es in ladder.values() for e in es]
         done = [runs[e] for e in planned if e in runs]
+        if not done:
+            parts.append("Not run yet.\n")
+            continue
+        if len(done) < len(planned) and not column.by_criteria:  # criteria have a column for the seeds
+            parts.append(f"{len(done)} of {len(planned)} runs so far.\n")
         table = (criteria if column.by_criteria else scores)(name, runs, seeds)
         if table.empty:
-            parts.append(f"{len(done)} of {len(planned)} runs so far.\n" if done else "Not run yet.\n")
             continue
         head, lines = (_by_criteria if column.by_criteria else _by_order)(table)
         by_order = f"seeds 0 to {seeds - 1}; the truth is {TRUTHS[column.full]}"
@@ -138,9 +145,10 @@ Rows = Sequence[tuple[str, ...]]
 
 def _by_order(table: pd.DataFrame) -> tuple[tuple[str, ...], Rows]:
     lines = [
-        (f"{row.ladder}", f"{row.reduced}", f"{row.correlation:+.2f} ({row.least:+.2f} to {row.most:+.2f})",
+        (f"{row.ladder}", f"{row.reduced}",
+         f"{row.correlation:+.2f} ({row.least:+.2f} to {row.most:+.2f})" if several else "-",
          f"{row.regime:.2f}", f"{row.operations:.1e}")
-        for row in table.itertuples()
+        for row, several in zip(table.itertuples(), table.correlation.notna(), strict=True)
     ]  # fmt: skip
     return ("ladder", "what is reduced", "order", "FedAvg over the truth", "operations"), lines
 
