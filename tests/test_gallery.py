@@ -115,6 +115,26 @@ def test_the_notebooks_of_all_papers_are_executed_side_by_side(folder, monkeypat
         assert done.with_suffix(".ipynb").exists()
 
 
+def test_a_kernel_whose_port_was_taken_is_started_again(tmp_path, monkeypatch):
+    """What a kernel says that cannot bind its port, and an error of the notebook, which is not repeated."""
+    notebook, messages = tmp_path / "a.ipynb", []
+
+    def execute(*_, **__):
+        if messages:
+            raise RuntimeError(messages.pop())
+
+    monkeypatch.setattr("papermill.execute_notebook", execute)
+    died = "Kernel died before replying to kernel_info"
+    messages += [died, died]
+    reproducing._play(notebook, notebook, {})
+    assert not messages
+    for raised in ([died, died, died], ["an error of the notebook"]):
+        messages += raised
+        with pytest.raises(RuntimeError, match=raised[0]):
+            reproducing._play(notebook, notebook, {})
+        assert not messages
+
+
 def test_every_table_and_figure_has_its_place_in_the_gallery():
     specs = [name for paper in papers.TITLES for name in (*papers.tables(paper), *papers.figures(paper))]
     ordered = sorted(dict.fromkeys([*specs, "T2", "T10", "E1", "F3"]), key=gallery._number)

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from dataclasses import replace
 from functools import cache
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -153,6 +154,21 @@ def test_reductions_come_one_after_the_other():
     spent = [operations(at_scale(GC_FED, 10**exponent)) for exponent in np.arange(11.1, 15.5, 0.1)]
     assert spent == sorted(spent)  # more is never less
     assert at_scale(GC_FED, 10**15.4) == GC_FED
+
+
+def test_a_resnet_gives_samples_before_its_last_rounds():
+    """Rounds to a sixth, samples to two fifths, rounds to a tenth, samples again; here from the smallest budget up."""
+    resnet = next(e for e in printed("fedgps") if (e.method, e.sampled, e.local_epochs) == ("fedavg", 5, 1))
+    phases = []
+    for exponent in np.arange(12.1, 14, 0.1):
+        r = at_scale(resnet, 10**exponent)
+        if r.sample_share < 0.39:
+            phases.append("samples again")
+        elif r.rounds < 83:  # of 500
+            phases.append("last rounds")
+        else:
+            phases.append("samples" if r.sample_share < 1 else "rounds")
+    assert [phase for phase, _ in groupby(phases)] == ["samples again", "last rounds", "samples", "rounds"]
 
 
 def test_every_client_takes_as_many_local_steps_when_samples_are_thinned():

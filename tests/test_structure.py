@@ -21,7 +21,7 @@ BUDGETS = {
     "engine": (("ground", "networks", "data", "quantities", "federated", "methods", "oneshot", "runs"), 7800),
     "papers": (("papers",), 4950),
     "teaching": (("teaching",), 1850),
-    "reports, display, command line": (("reports", "display", "cli"), 2645),
+    "reports, display, command line": (("reports", "display", "cli"), 2655),
     "references": (("references",), 1150),
 }
 

@@ -42,6 +42,7 @@ ON_SERVER = {
 SHALLOWER = {
     "resnet18": "resnet10", "resnet18_gn": "resnet10_gn", "resnet50": "resnet14", "fedacd_resnet18": "fedacd_resnet10",
 }  # fmt: skip
+RESNETS = {*SHALLOWER, *SHALLOWER.values()}
 
 
 class Target(NamedTuple):
@@ -276,6 +277,11 @@ def thin(least: float) -> Reduction:
     return reduce
 
 
+def residual(reduce: Reduction) -> Reduction:
+    """The reduction for ResNets alone: FedGPS's column of docs/calibration.md orders theirs differently."""
+    return lambda e, target: reduce(e, target) if e.model in RESNETS else e
+
+
 def one_shot_setting(e: Experiment) -> bool:
     """Whether a run belongs to the comparison of one-shot methods, like FedAvg's runs on pixels in [0, 1]."""
     return is_one_shot(e) or e.pixels == "unit"
@@ -312,6 +318,8 @@ LADDER: tuple[Reduction, ...] = (
     shorten(1 / 4),
     halve_images,
     shallow,
+    shorten(1 / 6),
+    residual(thin(2 / 5)),
     shorten(1 / 10),
     thin(1 / 10),
 )

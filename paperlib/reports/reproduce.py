@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import papermill
@@ -58,10 +59,7 @@ def reproduce(
         known = papermill.inspect_notebook(str(notebook))
         given = {"scale": scale, "seeds": seeds, "recompute": recompute}
         parameters = {name: value for name, value in given.items() if name in known}
-        papermill.execute_notebook(
-            str(notebook), str(executed), parameters, cwd=str(notebook.parent), progress_bar=False,
-            extra_arguments=["--IPKernelApp.log_level=ERROR"],  # a kernel warns of its unencrypted local connection
-        )  # fmt: skip
+        _play(notebook, executed, parameters)
         page, _ = HTMLExporter().from_notebook_node(nbformat.read(executed, as_version=4))
         executed.with_suffix(".html").write_text(page, encoding="utf-8")
 
@@ -72,3 +70,19 @@ def reproduce(
             done.result()
     write_page(scorecard())
     return gallery.build()
+
+
+def _play(notebook: Path, executed: Path, parameters: dict[str, Any], attempts: int = 3) -> None:
+    """Execute a notebook, with another attempt where its kernel did not start.
+
+    A kernel is told free ports and takes them a moment later; another process may have taken one in between.
+    """
+    try:
+        papermill.execute_notebook(
+            str(notebook), str(executed), parameters, cwd=str(notebook.parent), progress_bar=False,
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],  # a kernel warns of its unencrypted local connection
+        )  # fmt: skip
+    except RuntimeError as error:
+        if attempts == 1 or "Kernel died before replying" not in str(error):
+            raise
+        _play(notebook, executed, parameters, attempts - 1)

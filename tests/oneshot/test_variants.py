@@ -240,6 +240,6 @@ def test_an_epoch_of_the_authors_generator_is_the_plain_loop(begin, ensemble, di
             adam.zero_grad()
             loss.backward()
             adam.step()
-        assert lowest == pytest.approx(min(losses), rel=1e-4)
+        assert lowest == pytest.approx(min(losses), abs=1e-4)  # a difference of terms of 2, which may cancel
         assert torch.equal(batch["labels"], y)
         assert (batch["images"].float() - 255 * best).abs().max() < 1
