@@ -12,6 +12,7 @@ from paperlib.runs import cost
 from paperlib.runs.store import Run
 
 NAME = "GC-Fed T5, EMNIST, full length"
+OF_FEDAVG = "FedGPS T1, CIFAR-10, scenario 2, FedAvg at scale small"
 
 
 def played(e, accuracy, failed=False):
@@ -99,19 +100,19 @@ def test_a_column_that_has_begun_says_how_far_it_is(grid):
 
 
 def test_a_column_of_fedavg_alone_has_a_regime_and_no_order():
-    name = "FedGPS T1, CIFAR-10, scenario 2, FedAvg at scale small"
-    grid = experiments(name)
+    grid = experiments(OF_FEDAVG)
     runs = {e: played(e, 39.565) for es in grid.values() for e in es["fedavg"]}  # print has 79.13
-    assert scores(name, runs).regime.tolist() == [pytest.approx(0.5)] * len(grid)
-    assert all(f"| {ladder} | " in calibration.block(runs) for ladder in grid)
-    assert calibration.block(runs).count(" | - | 0.50 | 3.0e+13 |") == len(grid)
+    assert scores(OF_FEDAVG, runs).regime.tolist() == [pytest.approx(0.5)] * len(grid)
+    page = calibration.block(runs)
+    assert all(f"| {ladder} | " in page for ladder in grid)
+    assert page.count(" | - | 0.50 | 3.0e+13 |") == len(grid)
 
 
 def test_that_column_has_the_setting_of_scale_small():
-    column = COLUMNS["FedGPS T1, CIFAR-10, scenario 2, FedAvg at scale small"]
+    column = COLUMNS[OF_FEDAVG]
     only = {**column.only, "method": "fedavg"}
     small = papers.experiments(column.paper, column.table, scale="small", seeds=1, only=only)
-    assert small[0] in everything(["FedGPS T1, CIFAR-10, scenario 2, FedAvg at scale small"])
+    assert small[0] in everything([OF_FEDAVG])
 
 
 def test_the_page_has_every_column_and_an_unknown_one_is_refused():
