@@ -12,13 +12,15 @@ import pytest
 from paperlib import papers
 from paperlib.display.source import Source
 from paperlib.papers.claims import claims
-from paperlib.papers.shipped_runs import REFERENCE, descriptions
+from paperlib.papers.shipped_runs import REFERENCE
 from paperlib.paths import NOTEBOOKS
 
 FILES = [path for paper in papers.TITLES for path in sorted((NOTEBOOKS / paper).glob("*.ipynb"))]
 PARAMETERS = ["scale", "seeds", "recompute", "overrides"]
 # Their subject is a list of values, which stands in place of a hook.
 WITHOUT_HOOK = {"fedgps/hyperparameters"}
+# It ranks the methods over several scenarios; shipped runs near print have one.
+OF_MANY_COLUMNS = {"fedgps F1"}
 each = pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 
 
@@ -96,17 +98,19 @@ def test_figures_without_a_table_have_one_caption(path):
 
 @each
 def test_it_does_not_open_at_smoke_where_better_runs_of_all_its_tables_are_shipped(path):
-    """FedAvg's alone compare nothing: the first runs of a column that goes on."""
     own = [source for source in code(path) if source.startswith("scale = ")]
     if own and 'scale = "smoke"' in own[0]:
-        places = json.loads((REFERENCE / "places.json").read_text(encoding="utf-8"))["places"]
-        method = {digest: described["method"] for digest, described in descriptions().items()}
-        shipped = {place for digest, of_run in places.items() if method[digest] != "fedavg" for place in of_run}
+        places = json.loads((REFERENCE / "places.json").read_text(encoding="utf-8"))["places"].values()
+        shipped = {place for of_run in places for place in of_run}
         paper = path.parent.name
         specs = {name: papers.spec(paper, name) for name in saved(path)}
         # What is drawn from the tensors of a run needs the run itself, and shipped runs are numbers.
         drawn = {name for name, spec in specs.items() if getattr(spec, "tensors", False)}
-        tables = [name for name, spec in specs.items() if spec.kind == "results" and name not in drawn]
+        tables = [
+            name
+            for name, spec in specs.items()
+            if spec.kind == "results" and name not in drawn and f"{paper} {name}" not in OF_MANY_COLUMNS
+        ]
         better = [name for name in tables if {f"{paper} {name} small", f"{paper} {name} paper"} & shipped]
         assert not tables or len(better) < len(tables)
 

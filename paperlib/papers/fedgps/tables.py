@@ -155,9 +155,9 @@ def scenarios(setting: str, section: str, notebook: str, name: str) -> TableSpec
 SILO, DEVICE = "5 of 10 clients", "10 of 100 clients"
 TABLES: dict[str, TableSpec | DescriptionSpec] = {
     "T1": scenarios(f"CIFAR-10, {SILO}, α = 0.1", "5.3", "comparison", "T1"),
-    "T2": scenarios(f"SVHN, {SILO}, α = 0.1", "5.3", "comparison", "T2"),
-    "T3": scenarios(f"CIFAR-100, {SILO}, α = 0.1", "5.3", "comparison", "T3"),
-    "T4": scenarios(f"CIFAR-10, {DEVICE}, α = 0.1", "5.3", "comparison", "T4"),
+    "T2": scenarios(f"SVHN, {SILO}, α = 0.1", "5.3", "more_settings", "T2"),
+    "T3": scenarios(f"CIFAR-100, {SILO}, α = 0.1", "5.3", "more_settings", "T3"),
+    "T4": scenarios(f"CIFAR-10, {DEVICE}, α = 0.1", "5.3", "more_settings", "T4"),
     "T5": DescriptionSpec(
         "Numbers that a client receives and sends in a round", "B.1", "communication", communication_costs,
         "Counted from what the methods' hooks hand over, for ResNet-18 and ten classes, without BatchNorm's "
