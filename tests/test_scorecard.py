@@ -137,6 +137,12 @@ def test_the_pages_say_what_the_shipped_runs_say(shipped_card, page, name, write
     assert block.group() == write(shipped_card)
 
 
+def test_an_order_has_methods_alone(shipped_card):
+    """FedGPS's target, FedAvg's best rounded down, stands in the columns of its methods."""
+    values = shipped_card.values
+    assert "FedGPS" in set(values.method) and not values.method.isin(["target", "centralized"]).any()
+
+
 def test_a_claim_that_was_decided_stands_with_its_verdict_and_its_runs(card):
     lines = scorecard_page.decided_claims(card(seeds=3)).splitlines()[2:]
     decided = scorecard_page.claims(card(seeds=3), "gc_fed").query("verdict != 'not run'")
