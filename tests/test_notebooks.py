@@ -1,7 +1,6 @@
 """The form of the papers' notebooks: claim, equation, source of the hook, table or figure, verdict."""
 
 import ast
-import json
 import re
 from functools import cache
 from pathlib import Path
@@ -11,8 +10,9 @@ import pytest
 
 from paperlib import papers
 from paperlib.display.source import Source
+from paperlib.papers import index
 from paperlib.papers.claims import claims
-from paperlib.papers.shipped_runs import REFERENCE, descriptions
+from paperlib.papers.shipped_runs import descriptions
 from paperlib.paths import NOTEBOOKS
 
 FILES = [path for paper in papers.TITLES for path in sorted((NOTEBOOKS / paper).glob("*.ipynb"))]
@@ -40,6 +40,17 @@ def text(path: Path) -> str:
 def saved(path: Path) -> list[str]:
     """The tables and figures that a notebook shows, as attributes of the open paper."""
     return re.findall(r"paper\.(\w+)\.save\(", "\n".join(code(path)))
+
+
+@cache
+def shipped_methods() -> dict[index.Place, set[str]]:
+    """Table or figure at a scale -> the methods of its shipped runs."""
+    described = descriptions()
+    methods: dict[index.Place, set[str]] = {}
+    for digest, places in index.shipped().items():
+        for place in places:
+            methods.setdefault(place, set()).add(described[digest]["method"])
+    return methods
 
 
 @each
@@ -99,14 +110,9 @@ def test_figures_without_a_table_have_one_caption(path):
 @each
 def test_it_does_not_open_at_smoke_where_better_runs_of_all_its_tables_are_shipped(path):
     """One method alone compares nothing."""
-    own, described = [source for source in code(path) if source.startswith("scale = ")], descriptions()
+    own = [source for source in code(path) if source.startswith("scale = ")]
     if own and 'scale = "smoke"' in own[0]:
-        methods: dict[str, set[str]] = {}
-        for digest, places in json.loads((REFERENCE / "places.json").read_text(encoding="utf-8"))["places"].items():
-            for place in places:
-                methods.setdefault(place, set()).add(described[digest]["method"])
-        shipped = {place for place, names in methods.items() if len(names) > 1}
-        paper = path.parent.name
+        paper, compared = path.parent.name, {place for place, methods in shipped_methods().items() if len(methods) > 1}
         specs = {name: papers.spec(paper, name) for name in saved(path)}
         # What is drawn from the tensors of a run needs the run itself, and shipped runs are numbers.
         drawn = {name for name, spec in specs.items() if getattr(spec, "tensors", False)}
@@ -115,7 +121,7 @@ def test_it_does_not_open_at_smoke_where_better_runs_of_all_its_tables_are_shipp
             for name, spec in specs.items()
             if spec.kind == "results" and name not in drawn and f"{paper} {name}" not in OF_MANY_COLUMNS
         ]
-        better = [name for name in tables if {f"{paper} {name} small", f"{paper} {name} paper"} & shipped]
+        better = [name for name in tables if {(paper, name, "small"), (paper, name, "paper")} & compared]
         assert not tables or len(better) < len(tables)
 
 

@@ -43,7 +43,7 @@ Seed = tuple[int, int]  # of a run and of its partition
 class Entry:
     """A printed number that our runs can reproduce. row: its line of the CSV; cell: at the paper's scale.
 
-    sign: -1 where smaller is better. ranked: the rows of its table are methods.
+    sign: -1 where smaller is better. ranked: its row is a method, such as no target is.
     """
 
     table: str
@@ -90,7 +90,8 @@ def entries(paper: str) -> tuple[Entry, ...]:
                 column = str(cell.key["column"])
                 sign = -1 if lower is True or column in (lower or ()) else 1
                 row = rows[cell.line]
-                collected.append(Entry(name, column, str(cell.key["row"]), row, cell, sign, spec.rows == "method"))
+                ranked = spec.rows == "method" and family(paper, str(row["method"])) is not None
+                collected.append(Entry(name, column, str(cell.key["row"]), row, cell, sign, ranked))
     return tuple(collected)
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from paperlib import papers
 from paperlib.papers.claims import VERDICTS, Claim, Verdict, verdicts
-from paperlib.papers.judging import Column, Entry, Evidence, columns, entries, family, gathered
+from paperlib.papers.judging import Column, Entry, Evidence, columns, entries, gathered
 from paperlib.quantities.agreement import UNKNOWN, correlation_interval
 from paperlib.random_streams import rng
 
@@ -122,8 +122,7 @@ def _values(evidence: Evidence, judgeable: Sequence[Column]) -> list[dict[str, A
             (np.mean(list(values.values())), entry)
             for entry in evidence.entries
             if (entry.table, entry.column) == (column.table, column.label)
-            if family(evidence.paper, str(entry.row["method"]))  # a target is no method
-            if not np.isnan(entry.printed) and (values := evidence.by_seed(entry))
+            if entry.ranked and not np.isnan(entry.printed) and (values := evidence.by_seed(entry))
         ]
         for ours, entry in sorted(beside, key=lambda one: one[0], reverse=True):
             numbers = [entry.sign * value if np.isfinite(value) else np.nan for value in (ours, entry.printed)]
