@@ -1,5 +1,7 @@
 """A paper that is opened in a notebook: one caption, and the verdicts of claims."""
 
+from math import inf
+
 import pytest
 
 from paperlib import papers
@@ -7,7 +9,7 @@ from paperlib.papers import claims as claims_module
 from paperlib.papers import verdicts as module
 from paperlib.papers.claims import verdicts
 from paperlib.papers.judging import entries, gathered
-from paperlib.papers.verdicts import claim_table, points
+from paperlib.papers.verdicts import claim_table, points, with_interval
 
 
 @pytest.fixture(autouse=True)
@@ -85,8 +87,7 @@ def test_the_claims_of_a_table_are_those_of_the_scorecard():
         if v.verdict == "not run":
             assert row.ours == ""
         else:
-            low, high = v.interval
-            assert row.ours == f"{points(v.difference)} [{points(low)}, {points(high)}]"
+            assert row.ours == with_interval(v.difference, v.interval)
             assert f"{v.settings} of {v.all_settings} setting" in row.verdict and f"{v.seeds} seeds" in row.verdict
         assert row.printed == f"{points(v.printed)} ({v.in_print[0]} of {v.in_print[1]})"
 
@@ -123,3 +124,15 @@ def test_a_table_without_claims_is_refused_with_those_that_have_some():
 )
 def test_points(value, text):
     assert points(value) == text
+
+
+@pytest.mark.parametrize(
+    ("difference", "interval", "text"),
+    [
+        (1.25, (-0.5, 3.0), "+1.2 [-0.50, +3.0]"),
+        (-inf, (-inf, -inf), "-∞ with every seed"),
+        (inf, (-inf, inf), "+∞ [-∞, +∞]"),
+    ],
+)
+def test_a_difference_that_is_infinite_with_every_seed_has_no_interval(difference, interval, text):
+    assert with_interval(difference, interval) == text

@@ -72,6 +72,13 @@ def test_rows_that_do_not_compete_have_no_best():
         assert "<b>" not in text._repr_html_().partition("<table")[2]
 
 
+def test_a_target_is_not_ranked_with_the_methods():
+    shown = table([""] * 3, [3.0, 2.0, 1.0], targets=frozenset({("m1", "best")}))
+    assert list(shown.text(("<", ">"), ("(", ")"))[("best", "ours")]) == ["<3.00>", "2.00", "(1.00)"]
+    made = papers.table("fedgps", "T1", scale="small", compute=False)
+    assert {row for row, _ in made.targets} == {"target"} and ("target", "scenario 1 accuracy") in made.targets
+
+
 def test_nothing_is_subtracted_from_a_number_of_another_quantity():
     def cell(metric):
         return Cell({"row": "a", "column": "b"}, metric, 60.0, None, "", (Experiment(),))

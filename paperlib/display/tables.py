@@ -32,10 +32,22 @@ class ResultTable(pd.DataFrame):
 
     elsewhere: lines of the caption that stand under another table of the same notebook, and are left out where this one
     is shown, not where it is saved. marked: whether the rows compete, so that the best of a column is marked. counts:
-    cells (row, column) that count something. runs: digests of the runs that it is made from.
+    cells (row, column) that count something. targets: cells (row, column) that a method is to reach, and so are not
+    ranked with it. runs: digests of the runs that it is made from.
     """
 
-    _metadata = ["title", "caption", "path", "lower_is_better", "newer", "elsewhere", "marked", "counts", "runs"]
+    _metadata = [
+        "title",
+        "caption",
+        "path",
+        "lower_is_better",
+        "newer",
+        "elsewhere",
+        "marked",
+        "counts",
+        "targets",
+        "runs",
+    ]
     newer: tuple[str, ...] = ()
     title: str
     lower_is_better: tuple[str, ...]
@@ -43,6 +55,7 @@ class ResultTable(pd.DataFrame):
     path: Path
     marked: bool = True
     counts: frozenset[tuple[str, str]] = frozenset()
+    targets: frozenset[tuple[str, str]] = frozenset()
     runs: tuple[str, ...] = ()
     elsewhere: frozenset[str] = frozenset()
 
@@ -82,7 +95,7 @@ class ResultTable(pd.DataFrame):
                 spread, status = ("std", "status") if name == "ours" else ("printed_std", "printed_status")
                 values = self[(label, name)].to_numpy(float)
                 valid = np.isfinite(values) & (self[(label, status)] != "failed").to_numpy()
-                valid &= ~self.index.isin(self.newer)
+                valid &= ~self.index.isin(self.newer) & [(row, label) not in self.targets for row in self.index]
                 order = sorted(set(values[valid]), reverse=label not in self.lower_is_better)
                 ranks = dict(zip(order, (1, 2) if self.marked else (), strict=False))
                 cells[(label, name)] = [

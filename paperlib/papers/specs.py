@@ -175,7 +175,10 @@ def result_table(cells: Sequence[Cell], results: Results, rows_are: str) -> Resu
         for quantity in QUANTITIES
     }
     table = ResultTable(data, index=pd.Index(rows, name=rows_are))
-    table.counts = frozenset((str(c.key["row"]), str(c.key["column"])) for c in cells if c.metric in COUNTS)
+    table.counts, table.targets = (
+        frozenset((str(c.key["row"]), str(c.key["column"])) for c in cells if c.metric in metrics)
+        for metrics in (COUNTS, ("target_accuracy",))
+    )
     return table
 
 

@@ -66,11 +66,10 @@ def _row(decided: Verdict) -> dict[str, str]:
         reason = "" if decided.why in ("", "not run") else f": {decided.why}"
         sentence = "not run at a comparable scale" if decided.scale == "smoke" else f"not run{reason}"
         return row | {"ours": "", "verdict": sentence, "scale": decided.scale}
-    low, high = decided.interval
     count = decided.all_settings
     settings = f"{decided.settings} of {count} setting{'s' * (count > 1)}, {decided.seeds} seeds"
     return row | {
-        "ours": f"{points(decided.difference)} [{points(low)}, {points(high)}]",
+        "ours": with_interval(decided.difference, decided.interval),
         "verdict": f"{decided.verdict} ({settings})",
         "scale": decided.scale,
     }
@@ -81,3 +80,10 @@ def points(value: float) -> str:
     if np.isinf(value):
         return f"{'+' if value > 0 else '-'}∞"
     return f"{value:+.2f}" if abs(value) < 1 else f"{value:+.1f}"
+
+
+def with_interval(difference: float, interval: tuple[float, float]) -> str:
+    """A difference and its interval, which is none where one side fails, or never arrives, with every seed."""
+    if np.isinf(difference) and interval[0] == interval[1]:
+        return f"{points(difference)} with every seed"
+    return f"{points(difference)} [{points(interval[0])}, {points(interval[1])}]"

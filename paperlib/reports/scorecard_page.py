@@ -12,7 +12,7 @@ from paperlib.files import write, write_between
 from paperlib.papers.catalogue import PAPERS
 from paperlib.papers.claims import POOLED, ROPE, VERDICTS
 from paperlib.papers.judging import LEAST, METHODS, REGIME, SEEDS
-from paperlib.papers.verdicts import points
+from paperlib.papers.verdicts import points, with_interval
 from paperlib.paths import ROOT
 from paperlib.paths import figures as figures_folder
 from paperlib.quantities.agreement import LEVEL
@@ -119,7 +119,7 @@ def claims(card: Scorecard, paper: str) -> pd.DataFrame:
 
 def _measured(row: Any) -> str:
     """Mean difference, interval, and the probability where it decides."""
-    text = f"{points(row.difference)} [{points(row.low)}, {points(row.high)}]"
+    text = with_interval(row.difference, (row.low, row.high))
     return text if np.isnan(row.probability) else f"{text}, P {row.probability:.2f}"
 
 
