@@ -34,7 +34,8 @@ class Context:
 class Optimizer:
     """State of local momentum SGD. buffer: [P]; zero at the start of a round, or what the client kept of its last.
 
-    rate: in a recorded step, lr as a tensor [], which changes from round to round.
+    rate: in a recorded step, lr as a tensor [], which changes from round to round. kept: [P], the buffer at the start
+        of a round where it is not zero; never changed in place.
     """
 
     lr: float
@@ -43,6 +44,7 @@ class Optimizer:
     buffer: Tensor
     steps: int = 0
     rate: Tensor | None = None
+    kept: Tensor | None = None
 
     def descend(self, theta: Tensor, direction: Tensor) -> Tensor:
         """theta - lr direction, [P], in place."""

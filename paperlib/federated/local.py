@@ -104,9 +104,8 @@ def start_visit(
     """A client's visit before its first step; its learning rate is that of the round."""
     e = context.experiment
     lr = e.lr * e.lr_decay ** (round - 1)
-    momentum = torch.zeros_like(theta)
-    if e.momentum_buffer == "keep" and own and MOMENTUM in own:
-        momentum.copy_(own[MOMENTUM])
+    kept = own.get(MOMENTUM) if e.momentum_buffer == "keep" and own else None
+    momentum = torch.zeros_like(theta) if kept is None else kept.clone()
     return Visit(
         client=client,
         round=round,
@@ -114,7 +113,7 @@ def start_visit(
         theta_global=theta,
         buffers_global=buffers,
         buffers=buffers.clone(),
-        optimizer=Optimizer(lr, e.momentum, e.weight_decay, momentum),
+        optimizer=Optimizer(lr, e.momentum, e.weight_decay, momentum, kept=kept),
         generator=torch_rng(e.seed, "device draws", round, client),
         stream=rng(e.seed, "host draws", round, client),
     )

@@ -11,7 +11,7 @@ from paperlib.federated.context import Batch, Visit
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
-from paperlib.methods.math.vectors import ascent, effective_steps
+from paperlib.methods.math.vectors import ascent, mean_gradient
 from paperlib.methods.scaffold import Scaffold
 
 
@@ -54,9 +54,7 @@ class FedWMSAM(FedAvg):
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
-        optimizer = visit.optimizer
-        steps = effective_steps(optimizer.steps, optimizer.momentum)
-        delta_c = (theta_0 - theta) / (steps * optimizer.lr) - shared["c"]
+        delta_c = mean_gradient(theta_0, theta, visit.optimizer) - shared["c"]
         return upload | {"delta_c": delta_c}, own | {"c": own["c"] + delta_c}
 
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:

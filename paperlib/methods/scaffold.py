@@ -10,15 +10,15 @@ from paperlib.federated.context import Batch, Optimizer, Visit
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
-from paperlib.methods.math.vectors import effective_steps
+from paperlib.methods.math.vectors import mean_gradient
 
 
 class Scaffold(FedAvg):
     """Clients descend along g - c_k + c; c_k is client k's mean gradient in its last round, c their mean.
 
-    correction: where c - c_k enters when there is momentum. "gradient": before the momentum buffer, and c_k is divided
-        by the effective number of steps, so that it is a weighted mean of the raw gradients. "step": after it,
-        w <- w - lr (c - c_k), divided by the number of steps; c and c_k are then as large as the momentum makes a step.
+    correction: where c - c_k enters when there is momentum. "gradient": before the momentum buffer, and c_k is a
+        weighted mean of the raw gradients. "step": after it, w <- w - lr (c - c_k), and c_k is the mean step; c and c_k
+        are then as large as the momentum makes a step.
     c_scale: the server moves c by the sum of the changes divided by all clients ("1/N", as in the paper) or by the
         sampled ones ("1/S", as in some published code).
     """
@@ -48,9 +48,11 @@ class Scaffold(FedAvg):
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
         optimizer = visit.optimizer
-        momentum = optimizer.momentum if self.correction == "gradient" else 0.0
-        steps = effective_steps(optimizer.steps, momentum)
-        c = own["c"] - shared["c"] + (theta_0 - theta) / (steps * optimizer.lr)
+        if self.correction == "gradient":
+            mean = mean_gradient(theta_0, theta, optimizer)
+        else:
+            mean = (theta_0 - theta) / (optimizer.steps * optimizer.lr)
+        c = own["c"] - shared["c"] + mean
         return upload | {"delta_c": c - own["c"]}, own | {"c": c}
 
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:

@@ -206,6 +206,7 @@ CASES: tuple[Case, ...] = (
     Case("fedmr", servers.fedmr, {"first_stage": 1}, compare=models),
     # what clients and server remember
     Case("scaffold", servers.scaffold, {"correction": "gradient", "c_scale": "1/N"}),
+    Case("scaffold", servers.scaffold, {"correction": "gradient", "c_scale": "1/N"}, {"momentum_buffer": "keep"}),
     Case("scaffold", servers.scaffold, {"correction": "step", "c_scale": "1/S"}),
     Case("feddyn", servers.feddyn, {"alpha": 0.1, "clip": 0.8, "h_scale": "1/N"}),
     Case("feddyn", servers.feddyn, {"alpha": 0.1, "clip": 10.0, "h_scale": "1/S^2"}),
@@ -232,6 +233,7 @@ CASES: tuple[Case, ...] = (
     of_client("fedvls", newer.fedvls, changes=BATCH_NORM, lambda_=0.8, beta=0.3),
     Case("fedawa", newer.fedawa, {"steps": 3, "eta": 0.2}, {"weighting": "size"}, learnt("T")),
     Case("fedwmsam", newer.fedwmsam, {"rho": 0.1, "alpha": 0.6}, compare=learnt("Delta", "alpha")),
+    Case("fedwmsam", newer.fedwmsam, {"rho": 0.1, "alpha": 0.6}, {"momentum_buffer": "keep"}, learnt("Delta", "alpha")),
     Case("fednsam", newer.fednsam, {"gamma": 0.85, "rho": 0.3, "perturbation": "momentum"}),
     Case("fednsam", newer.fednsam, {"gamma": 0.85, "rho": 0.3, "perturbation": "gradient"}),
     of_client("fixbn", newer.fixbn, changes=BATCH_NORM, start=0.5),

@@ -1,7 +1,7 @@
 """The inputs of a plain loop: a module, the cohorts, their batches and random draws, and local momentum SGD."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -80,6 +80,12 @@ class Federation:
     def steps(self, k: int) -> int:
         """Local steps of client k in a round."""
         return self.e.local_epochs * -(-self.n[k] // self.e.batch_size)
+
+    def weighted(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Mean [P] of the gradients of a client's steps, each weighted by how far momentum lets it move the client."""
+        rho, K = self.e.momentum, len(gradients)
+        weights = [sum(rho**i for i in range(K - j)) for j in range(K)]
+        return torch.stack([a * g for a, g in zip(weights, gradients, strict=True)]).sum(0) / sum(weights)
 
     def epochs(self, t: int, k: int) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
         """The batches (x, y) of each local epoch."""

@@ -1,6 +1,7 @@
 """The methods that are newer than the papers, one loop each."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -64,6 +65,17 @@ def fedawa(fed: Federation, steps: int, eta: float) -> Compared:
         yield w, T
 
 
+def towards_momentum(
+    fed: Federation, taken: list[Tensor], w: Tensor, own: Tensor, rho: float, alpha: float, x: Tensor, y: Tensor
+) -> Tensor:
+    """FedWMSAM's direction [P] after those taken from w; these get it with weight decay."""
+    d = w + len(taken) * own - fed.w
+    way = rho * d / d.norm() if d.norm() > 0 else d
+    direction = alpha * ahead(fed, way)(x, y) + (1 - alpha) * own
+    taken.append(direction + fed.e.weight_decay * fed.w)
+    return direction
+
+
 def fedwmsam(fed: Federation, rho: float, alpha: float) -> Compared:
     """Li et al. 2025, README of `Huang-Yongzhi/NeurlPS_FedWMSAM`; Delta and c_k from the weights of the gradients."""
     w, Delta, c, c_k = fed.w0, torch.zeros_like(fed.w0), torch.zeros_like(fed.w0), zeros(fed)
@@ -71,18 +83,9 @@ def fedwmsam(fed: Federation, rho: float, alpha: float) -> Compared:
         models, means, agreements, old = [], [], [], c
         for k in cohort:
             own = Delta + alpha / (1 - alpha) * (old - c_k[k])
-            taken = 0
-
-            def gradient(x: Tensor, y: Tensor, own: Tensor = own, w: Tensor = w, alpha: float = alpha) -> Tensor:
-                nonlocal taken
-                d = w + taken * own - fed.w
-                taken += 1
-                way = rho * d / d.norm() if d.norm() > 0 else d
-                return alpha * ahead(fed, way)(x, y) + (1 - alpha) * own
-
-            y = fed.train(t, k, w, gradient)
-            weight = sum((1 - fed.e.momentum**j) / (1 - fed.e.momentum) for j in range(1, fed.steps(k) + 1))
-            means.append((w - y) / (weight * fed.lr(t)))
+            taken: list[Tensor] = []
+            y = fed.train(t, k, w, partial(towards_momentum, fed, taken, w, own, rho, alpha))
+            means.append(fed.weighted(taken))
             move = y - w
             agreements.append(1 + float(move @ Delta / (move.norm() * Delta.norm())) if Delta.any() else 0.0)
             new = c_k[k] - old + means[-1]

@@ -143,9 +143,15 @@ def zeros(fed: Federation) -> dict[int, Tensor]:
     return defaultdict(lambda: torch.zeros_like(fed.w0))
 
 
-def plus(fed: Federation, drift: Tensor) -> Gradient:
-    """The gradient and a constant [P]."""
-    return lambda x, y: fed.gradient(x, y) + drift
+def recorded(fed: Federation, raw: list[Tensor], drift: Tensor) -> Gradient:
+    """The gradient and a constant [P]; ``raw`` gets the gradients as they are, weight decay included."""
+
+    def gradient(x: Tensor, y: Tensor) -> Tensor:
+        g = fed.gradient(x, y)
+        raw.append(g + fed.e.weight_decay * fed.w)
+        return g + drift
+
+    return gradient
 
 
 def move(fed: Federation, way: Tensor) -> None:
@@ -156,22 +162,21 @@ def move(fed: Federation, way: Tensor) -> None:
 def scaffold(fed: Federation, correction: str, c_scale: str) -> Compared:
     """Karimireddy et al. 2020, Algorithm 1, option II.
 
-    correction "gradient": g - c_k + c goes through momentum, and K is the weight of the gradients in the way, as in
-    `thejungwon/GC-Fed`; "step": w <- w - lr (c - c_k) after each step of momentum SGD.
+    correction "gradient": g - c_k + c goes through momentum, and c_k is the mean of the raw gradients, weighted by how
+    far they move the client, as in `thejungwon/GC-Fed`; "step": w <- w - lr (c - c_k) after each step of momentum SGD.
     """
     w, c, c_k = fed.w0, torch.zeros_like(fed.w0), zeros(fed)
     for t, cohort in fed.rounds():
         models, changes = [], []
         for k in cohort:
-            lr, rho = fed.lr(t), fed.e.momentum
-            drift = c - c_k[k]
+            lr, drift = fed.lr(t), c - c_k[k]
             if correction == "gradient":
-                y = fed.train(t, k, w, plus(fed, drift))
-                steps = sum((1 - rho**j) / (1 - rho) for j in range(1, fed.steps(k) + 1))
+                raw: list[Tensor] = []
+                y = fed.train(t, k, w, recorded(fed, raw, drift))
+                new = fed.weighted(raw)
             else:
                 y = fed.train(t, k, w, after_step=partial(move, fed, -lr * drift))
-                steps = fed.steps(k)
-            new = (w - y) / (steps * lr) - drift
+                new = (w - y) / (fed.steps(k) * lr) - drift
             changes.append(new - c_k[k])
             models.append(y)
             c_k[k] = new

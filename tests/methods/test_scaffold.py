@@ -42,10 +42,10 @@ def test_correction_adds_up_over_the_steps_of_a_round(start, correction):
     torch.testing.assert_close(delta(0.7, 0.2) - delta(0.0, 0.0), expected, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_variate_is_the_weighted_mean_of_the_raw_gradients(start, pool, momentum):
+@pytest.mark.parametrize(("momentum", "buffer"), [(0.0, "reset"), (0.9, "reset"), (0.9, "keep")])
+def test_variate_is_the_weighted_mean_of_the_raw_gradients(start, pool, momentum, buffer):
     """With weights w_j = (1 - rho^(K - j + 1)) / (1 - rho) of step j = 1..K, which sum to a(K, rho)."""
-    method, progress = start("scaffold", momentum=momentum, weight_decay=0.0)
+    method, progress = start("scaffold", momentum=momentum, weight_decay=0.0, momentum_buffer=buffer)
     play_round(method, progress, pool)  # so that c and c_k are not zero
     client = next(iter(progress.clients))
     raw = []

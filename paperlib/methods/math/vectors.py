@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from paperlib.federated.context import Optimizer
+
 
 def effective_steps(steps: int, momentum: float, pull: float = 0.0) -> float:
     """a(K, rho): how far K steps of momentum SGD go along a constant gradient, in plain steps; K without momentum.
@@ -16,8 +18,23 @@ def effective_steps(steps: int, momentum: float, pull: float = 0.0) -> float:
             velocity = momentum * velocity + 1 - pull * distance
             distance += velocity
         return distance
-    ramp = momentum * (1 - momentum**steps) / (1 - momentum)
-    return (steps - ramp) / (1 - momentum)
+    return (steps - coasting(steps, momentum)) / (1 - momentum)
+
+
+def coasting(steps: int, momentum: float) -> float:
+    """How far K steps of momentum SGD carry a client along the buffer that it starts with, in plain steps."""
+    return momentum * (1 - momentum**steps) / (1 - momentum)
+
+
+def mean_gradient(theta_0: Tensor, theta: Tensor, optimizer: Optimizer) -> Tensor:
+    """Mean gradient [P] of the local steps from theta_0 to theta, each weighted by how far it has moved the client.
+
+    A buffer kept from the last round moves the client as well. It is made of older gradients and does not count.
+    """
+    way = theta_0 - theta
+    if optimizer.kept is not None:
+        way.sub_(optimizer.kept, alpha=optimizer.lr * coasting(optimizer.steps, optimizer.momentum))
+    return way / (effective_steps(optimizer.steps, optimizer.momentum) * optimizer.lr)
 
 
 def pull(g: Tensor, theta: Tensor, anchor: Tensor, strength: float) -> Tensor:
