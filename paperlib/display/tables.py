@@ -37,17 +37,8 @@ class ResultTable(pd.DataFrame):
     """
 
     _metadata = [
-        "title",
-        "caption",
-        "path",
-        "lower_is_better",
-        "newer",
-        "elsewhere",
-        "marked",
-        "counts",
-        "targets",
-        "runs",
-    ]
+        "title", "caption", "path", "lower_is_better", "newer", "elsewhere", "marked", "counts", "targets", "runs",
+    ]  # fmt: skip
     newer: tuple[str, ...] = ()
     title: str
     lower_is_better: tuple[str, ...]
