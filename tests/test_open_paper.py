@@ -87,7 +87,8 @@ def test_the_claims_of_a_table_are_those_of_the_scorecard():
         if v.verdict == "not run":
             assert row.ours == ""
         else:
-            assert row.ours == with_interval(v.difference, v.interval)
+            low, high = v.interval
+            assert row.ours == f"{points(v.difference)} [{points(low)}, {points(high)}]"
             assert f"{v.settings} of {v.all_settings} setting" in row.verdict and f"{v.seeds} seeds" in row.verdict
         assert row.printed == f"{points(v.printed)} ({v.in_print[0]} of {v.in_print[1]})"
 
