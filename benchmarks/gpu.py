@@ -1,16 +1,18 @@
 """Targets 8 to 10, on a GPU; `benchmarks/targets.py` calls this where there is one.
 
 python benchmarks/gpu.py --dry    the same on a CPU with everything small, to see that it runs
+python benchmarks/gpu.py --write  which engine is the fastest for how many clients and steps: a section of RESULTS.md
 """
 
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
-from ratios import Line, in_turns, ratio
+from ratios import Line, hardware, in_turns, ratio
 from torch import nn
 from torch.nn.functional import cross_entropy
 from workloads import W1, W3, random_images
@@ -21,12 +23,17 @@ from paperlib.data.datasets import Dataset
 from paperlib.federated.engines import choose
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round, sampled_clients, simulate_together
+from paperlib.files import write_between
 from paperlib.methods import FedAvg
 from paperlib.papers import experiments
 from paperlib.runs.prepare import prepare
 from paperlib.runs.runner import alike
 from paperlib.workers import arithmetic, worker_pool
 
+RESULTS = Path(__file__).with_name("RESULTS.md")
+ENGINES = ("sequential", "vectorised", "captured")
+NETWORKS = (("mlp", "mnist"), ("cnn", "mnist"), ("cnn", "cifar10"))
+COHORTS, STEPS = (5, 20, 100), (2, 12)
 DRY = {"width": 0.1, "clients": 20, "sampled": 2, "local_epochs": 1, "min_samples": 1}  # sizes of a dry run
 
 
@@ -52,9 +59,16 @@ def engines(device: str, dry: bool) -> Iterator[Line]:
     """Target 8: rounds of W1 under each engine."""
     e = replace(W1, **DRY) if dry else W1
     data = random_images(e, train=2_000 if dry else None, test=100, device=device)
+    times = by_engine(e, data, device, 3 if dry else 10)
+    for name in ENGINES[1:]:
+        yield ratio("8", f"W1 on a GPU: engine {name} over sequential", (0.5, 0.2), times[name], times["sequential"])
+
+
+def by_engine(e: Experiment, data: Dataset, device: str, repetitions: int) -> dict[str, list[float]]:
+    """Seconds of the first round under each engine, in turns."""
     with worker_pool(1) as pool, arithmetic(e.precision):
         rounds = {}
-        for name in ("sequential", "vectorised", "captured"):
+        for name in ENGINES:
             method, progress = prepare(e, data)
             engine = choose(name, method, device)
 
@@ -63,9 +77,43 @@ def engines(device: str, dry: bool) -> Iterator[Line]:
                 play_round(method, progress, pool, engine=engine)
 
             rounds[name] = play
-        times = in_turns(rounds, seconds, 3 if dry else 10)
-    for name in ("vectorised", "captured"):
-        yield ratio("8", f"W1 on a GPU: engine {name} over sequential", (0.5, 0.2), times[name], times["sequential"])
+        return in_turns(rounds, seconds, repetitions)
+
+
+Row = tuple[str, int, int, float, float, float]  # network, clients, steps of each, seconds of ENGINES
+
+
+def crossing(device: str) -> Iterator[Row]:
+    """Rounds of so many equal clients that take so many steps of 50 images, for every network."""
+    for model, dataset in NETWORKS:
+        for clients in COHORTS:
+            for steps in STEPS:
+                e = Experiment(
+                    dataset=dataset, model=model, partition="iid", alpha=None, clients=clients, sampled=clients,
+                    local_epochs=1, batch_size=50,
+                )  # fmt: skip
+                data = random_images(e, train=clients * steps * 50, test=100, device=device)
+                times = by_engine(e, data, device, 3)
+                yield f"{model}, {dataset}", clients, steps, *(statistics.median(times[name]) for name in ENGINES)  # type: ignore[misc]
+
+
+def section(rows: Sequence[Row], today: str, machine: str) -> str:
+    """The section of RESULTS.md."""
+    lines = [
+        f"| {network} | {clients} | {steps} | {sequential / captured:.1f} | {stacked / captured:.2f} |"
+        for network, clients, steps, sequential, stacked, captured in rows
+    ]
+    return "\n".join(
+        [
+            "## Which engine on a GPU\n",
+            f"By `python benchmarks/gpu.py --write` on {today}, {machine}, torch {torch.__version__}, float32.",
+            "Wall time of a round of FedAvg without evaluation, over that of the captured engine.\n",
+            "| network | clients | steps of each | sequential | vectorised |",
+            "|---|---|---|---|---|",
+            *lines,
+            "",
+        ]
+    )
 
 
 def throughput(device: str, dry: bool) -> Iterator[Line]:
@@ -134,6 +182,9 @@ def table(device: str, dry: bool) -> Iterator[Line]:
 
 
 if __name__ == "__main__":
+    if "--write" in sys.argv:
+        write_between(RESULTS, "gpu", section(list(crossing("cuda")), time.strftime("%Y-%m-%d"), hardware()))
+        raise SystemExit
     dry = "--dry" in sys.argv
     for line in measured([], "cpu" if dry else "cuda", dry):
         print(f"{line.target:3} {line.what:82} {line.shown:28}", flush=True)

@@ -195,7 +195,7 @@ def page(lines: list[Line], before: str) -> str:
             "",
             f"Written by `make bench` on {hardware()}, Python {platform.python_version()}, torch {torch.__version__}.",
             "Ratios are medians, with their range in brackets; the machine is shared.",
-            "All lines are measured on this processor; hours on a GPU are only modelled, in docs/scale.md.",
+            "All lines that do not name a GPU are measured on this processor.",
             "",
             "| target | what | must | aim | measured | verdict | date |",
             "|---|---|---|---|---|---|---|",

@@ -73,7 +73,7 @@ def test_a_client_with_few_samples_makes_no_full_batch():
 
 def test_the_hours_of_a_grid_are_those_of_its_runs():
     runs = papers.experiments("gc_fed", "T2", scale="smoke", seeds=9)[-2:]
-    for name in ("h100", "a100", "rtx4090", "t4"):
+    for name in ("h200", "h100", "a100", "rtx4090", "t4"):
         gpu = gpu_cost.device(name)
         table = plan.sizes_on({"new": runs}, gpu)
         seconds = sum(gpu_cost.seconds(e, gpu) for e in runs)
@@ -86,7 +86,7 @@ def test_the_hours_of_a_grid_are_those_of_its_runs():
         (lambda: plan.grids("fedx"), "unknown paper 'fedx'"),
         (lambda: plan.grids("gc_fed", "large"), "unknown scale 'large'"),
         (lambda: plan.grids("gc_fed", "small", 0), "seeds is 0, but must be a whole number of at least 1"),
-        (lambda: gpu_cost.device("k80"), "unknown device 'k80'; choose one of h100, a100, rtx4090, t4"),
+        (lambda: gpu_cost.device("k80"), "unknown device 'k80'; choose one of h200, h100, a100, rtx4090, t4"),
         (lambda: plan.sizes({}, 0), "jobs is 0, but must be at least 1"),
     ],
 )

@@ -141,7 +141,7 @@ def test_a_replayed_step_counts_as_graph(tiny: Experiment, pool, watch: Watch):
     with listening(clock):
         play_round(method, progress, pool, engine=engine)
     taken = clock.read()
-    assert taken["graph"] == len(replays) == 6 and sum(taken.values()) == 6
+    assert taken["graph"] == len(replays) == 6 * 2 and sum(taken.values()) == 6 * 2
 
 
 def test_an_open_part_goes_on_after_one_within(watch: Watch):

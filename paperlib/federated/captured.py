@@ -1,8 +1,7 @@
 """The captured engine: a local step is recorded once as a CUDA graph and replayed for every full batch.
 
 A step of a small network is a hundred short kernels, which Python cannot start as fast as a GPU finishes them; a graph
-is started as one. What a step draws is drawn on the host before each replay. The first step of a client and its short
-batches are taken without the graph.
+is started as one. What a step draws is drawn on the host before each replay. Short batches are taken without the graph.
 """
 
 import contextlib
@@ -141,7 +140,7 @@ class Captured:
             recording = None
             for draws in split(draw_epoch(data, job.context.indices[job.client], how, order), e.batch_size):
                 full = draws.shape[1] == e.batch_size
-                if recording is None and full and visit.optimizer.steps and self.recordable:
+                if recording is None and full and self.recordable:
                     recording = self.recording(job, visit, theta, draws)
                 if recording is None:
                     x, y = make_batch(data, draws, how)

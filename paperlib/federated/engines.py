@@ -19,7 +19,6 @@ from paperlib.workers import Workers
 
 ENGINES = ("auto", "sequential", "vectorised", "captured")
 AHEAD = 8  # clients that may be trained out of turn: what they send waits in memory
-SMALL = 5_000_000  # parameters up to which one client's step is too little for a GPU
 
 
 class Opened(Protocol):
@@ -73,14 +72,12 @@ SEQUENTIAL = Engine("sequential", one_after_another)
 def choose(name: str, method: FedAvg, device: str) -> Engine:
     """The engine for a method that is bound to its run; if ``name`` cannot run it, the sequential one, with a reason.
 
-    "auto" is sequential on the CPU; on a GPU it is vectorised for networks of up to 5 million parameters and captured
-    for larger ones and those with GroupNorm, where a stacked step launches four times the kernels.
+    "auto" is sequential on the CPU and captured on a GPU.
     """
     if name == "sequential" or (name == "auto" and device == "cpu"):
         return SEQUENTIAL
     if name == "auto":
-        stack = method.net.size <= SMALL and not any(isinstance(layer, nn.GroupNorm) for layer in layers(method))
-        name = "vectorised" if stack and not why_not("vectorised", method, device) else "captured"
+        name = "captured"
     reason = why_not(name, method, device)
     if reason:
         return Engine("sequential", one_after_another, f"not {name}: {reason}")

@@ -1,8 +1,9 @@
 """The vectorised engine: one step of a stack of vectors is a local step of many clients.
 
 The hooks of a method run unchanged under `torch.vmap`. Clients are sorted by the steps they take and leave the stack
-when they have finished; short batches are filled up with samples that do not count. This is for small networks on a
-GPU, which the step of one client cannot fill; on a CPU it is slower than one client after the other.
+when they have finished; short batches are filled up with samples that do not count. This is for a hundred clients and
+more of a network without convolutions, on a GPU. For all else a recorded step is faster, and on a CPU one client after
+the other.
 """
 
 import copy

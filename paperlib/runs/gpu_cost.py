@@ -1,4 +1,4 @@
-"""What runs would cost on a GPU: a model from its peak rates, of which nothing has been measured.
+"""What runs would cost on a GPU at least: a model from its peak rates.
 
     seconds = S / B max(F B / P, M / W, K l)
 

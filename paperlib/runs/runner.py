@@ -140,10 +140,10 @@ def run_together(
 ) -> None:
     """Run experiments that differ only in seed and partition as one stack of clients, and store them.
 
-    For small networks on a GPU, which the clients of one run cannot fill. Each run equals that of the vectorised engine
-    up to rounding. It is stored, interrupted and resumed like any other; ``summary["engine"]`` is "together". Finished
-    runs are skipped. Raises ValueError if experiments differ in more, and its subclass NotStackable if the vectorised
-    engine cannot run them.
+    For networks without convolutions on a GPU, where the runs together have a hundred clients and more in a round. Each
+    run equals that of the vectorised engine up to rounding. It is stored, interrupted and resumed like any other;
+    ``summary["engine"]`` is "together". Finished runs are skipped. Raises ValueError if experiments differ in more, and
+    its subclass NotStackable if the vectorised engine cannot run them.
     """
     check_all(experiments)
     if not experiments:

@@ -109,7 +109,7 @@ def test_a_recorded_step_is_one_launch_and_what_brings_its_batch(method: str, pr
 
     launches, waits = one_step(pretend, method, train)
     draws = max(len(r.drawn.values) for engine in captured.values() for r in engine.recordings.values())
-    assert pretend.launches["graph"] == 3  # of four steps the first is taken without
+    assert pretend.launches["graph"] == 4
     assert launches <= 2 + draws and not waits
 
 
