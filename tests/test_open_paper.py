@@ -133,7 +133,8 @@ def test_points(value, text):
         (1.25, (-0.5, 3.0), "+1.2 [-0.50, +3.0]"),
         (-inf, (-inf, -inf), "-∞ with every seed"),
         (inf, (-inf, inf), "+∞ [-∞, +∞]"),
+        (0.0, (0.0, 0.0), "+0.00 with every seed"),
     ],
 )
-def test_a_difference_that_is_infinite_with_every_seed_has_no_interval(difference, interval, text):
+def test_a_difference_that_is_the_same_with_every_seed_has_no_interval(difference, interval, text):
     assert with_interval(difference, interval) == text

@@ -83,7 +83,7 @@ def points(value: float) -> str:
 
 
 def with_interval(difference: float, interval: tuple[float, float]) -> str:
-    """A difference and its interval, which is none where one side fails, or never arrives, with every seed."""
-    if np.isinf(difference) and interval[0] == interval[1]:
+    """A difference and its interval, which is none where all seeds say the same, as where one side never arrives."""
+    if interval[0] == interval[1]:
         return f"{points(difference)} with every seed"
     return f"{points(difference)} [{points(interval[0])}, {points(interval[1])}]"
