@@ -112,6 +112,15 @@ def test_interrupted_run_goes_on_after_its_last_round(tiny, store, whole, rounds
     assert [row["round"] for row in played] == list(range(rounds + 1, 6))
 
 
+def test_summary_names_every_device_that_played_rounds(tiny, store, whole, interrupt_after, monkeypatch):
+    interrupt_after(tiny, 2, store)
+    monkeypatch.setattr(runner, "device_name", lambda targets: "another")
+    interrupt_after(tiny, 4, store)
+    monkeypatch.undo()
+    assert run(tiny, store=store).summary["device"] == "cpu (3 rounds), then another (2 rounds)"
+    assert whole.summary["device"] == "cpu"
+
+
 def test_saving_takes_a_hundredth_of_a_run_and_half_a_second_of_a_short_one(tiny, monkeypatch):
     now, saved = 0.0, []
 
@@ -123,7 +132,7 @@ def test_saving_takes_a_hundredth_of_a_run_and_half_a_second_of_a_short_one(tiny
 
     monkeypatch.setattr(store_module, "ALLOWED", 0.5)
     monkeypatch.setattr("paperlib.runs.store.time.monotonic", lambda: now)
-    save, rows, progress = Saver(Slow("nowhere"), tiny, ""), [], Progress(0, torch.zeros(1), torch.zeros(0), {})
+    save, rows, progress = Saver(Slow("nowhere"), tiny, "", "cpu"), [], Progress(0, torch.zeros(1), torch.zeros(0), {})
     for round in range(1, 1001):
         now += 1.0
         rows.append({"round": round})

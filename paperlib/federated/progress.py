@@ -1,5 +1,6 @@
 """What changes during a run, and what a measure sees of it."""
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ class Progress:
 
     round: rounds finished. theta: [P], the global model. buffers: [Q]. server: the method's server state.
     clients: client -> its persistent state, only for clients that have taken part and methods that keep one.
+    devices: name -> rounds that this device has played, in the order of their first.
     """
 
     round: int
@@ -27,6 +29,7 @@ class Progress:
     buffers: Tensor
     server: State
     clients: ClientStates = field(default_factory=ClientStates)
+    devices: Counter[str] = field(default_factory=Counter)
 
     @property
     def finite(self) -> bool:

@@ -1,6 +1,7 @@
 """The devices that a run may ask for: the CPU, or GPUs by their numbers."""
 
 import re
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -42,6 +43,11 @@ def single(device: str, what: str) -> str:
 def current(device: str) -> AbstractContextManager[object]:
     """Inside, a GPU is the current one of the thread, on which streams and graphs are made."""
     return nullcontext() if device == "cpu" else torch.cuda.device(device)
+
+
+def device_name(targets: Sequence[str]) -> str:
+    """What the summary of a run calls the devices: "cpu", or the GPUs by their models."""
+    return "cpu" if targets[0] == "cpu" else ", ".join(map(torch.cuda.get_device_name, targets))
 
 
 def gpu_numbers(device: str) -> list[int]:

@@ -25,9 +25,9 @@ OURS = re.compile(
 )
 ADDRESS = re.compile("[0-9a-f]{16}")
 
-# Format of state.json and the files it names. Format 2 had no checksums of the history and of itself; format 1 (without
-# this entry) had the clients' states in the checkpoint.
-FORMAT = 3
+# Format of state.json and the files it names. Format 3 did not name the devices, format 2 had no checksums of the
+# history and of itself, format 1 (without this entry) had the clients' states in the checkpoint.
+FORMAT = 4
 
 DEEPEST = 12  # levels of nested lists
 LONGEST = 1000  # characters of a name or a sentence
@@ -106,6 +106,7 @@ IN_STATE: dict[str, Rule] = {
     "sha256": SHA256,
     "history": SHA256,
     "data": _is_text,
+    "devices": lambda value: isinstance(value, dict) and all(map(_whole(1), value.values())),
     "clients": lambda value: isinstance(value, dict) and all(map(_is_client, value.items())),
 }
 IN_CLIENT: dict[str, Rule] = {"round": _whole(0), "bytes": _whole(0), "sha256": SHA256}

@@ -24,7 +24,7 @@ from paperlib.federated.simulator import simulate, simulate_together, unfinished
 from paperlib.oneshot import OneShot, driver, is_one_shot
 from paperlib.oneshot.clients import is_one_shot_average, reading
 from paperlib.runs.check import check, check_all
-from paperlib.runs.devices import current, devices, single
+from paperlib.runs.devices import current, device_name, devices, single
 from paperlib.runs.measures import measures_of
 from paperlib.runs.memory import peak_memory_mb
 from paperlib.runs.prepare import clients_of, dataset_of, prepare, prepare_one_shot
@@ -87,7 +87,7 @@ def run(
                 warnings.warn(f"{e} is played by the engine sequential, {opened.engine.reason}", stacklevel=2)
             if not resume:
                 shelf.begin(e)
-            rows = _play(e, opened, shelf, data.fingerprint, on_round)
+            rows = _play(opened, Saver(shelf, e, data.fingerprint, device_name(targets)), on_round)
             return _finish(shelf, opened.method, opened.progress, rows, _machine(targets, opened.engine.name))
 
 
@@ -118,11 +118,9 @@ def _open(e: Experiment, data: Dataset, shelf: Store, pool: Executor, engine: st
     return _Opened(method, progress, chosen, simulate(method, progress, pool, chosen, measures_of(e)))
 
 
-def _play(
-    e: Experiment, opened: _Opened, shelf: Store, fingerprint: str, on_round: Callable[[Row], object] | None
-) -> list[Row]:
+def _play(opened: _Opened, save: Saver, on_round: Callable[[Row], object] | None) -> list[Row]:
     """Resume the run, play and save its rounds; returns the whole history."""
-    rows, save = shelf.resume(e, opened.progress, fingerprint), Saver(shelf, e, fingerprint)
+    rows = save.store.resume(save.experiment, opened.progress, save.fingerprint)
     for row in opened.rows:
         rows.append(row)
         save(rows, opened.progress)
@@ -173,7 +171,7 @@ def run_together(
             shelf.resume(other, progress, data.fingerprint)
             for other, (_, progress) in zip(missing, prepared, strict=True)
         ]
-        savers = [Saver(shelf, other, data.fingerprint, beside=len(missing)) for other in missing]
+        savers = [Saver(shelf, other, data.fingerprint, device_name([on]), beside=len(missing)) for other in missing]
         for played in simulate_together(prepared, pool, measures_of(e)):
             for i, row in played:
                 rows[i].append(row)
@@ -220,15 +218,22 @@ def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progres
         "classes": method.context.data.num_classes,
         "digest": experiment.digest,
         "version": version(),
+        "device": _devices(progress),
         "finished": time.strftime("%Y-%m-%d"),
     }
 
 
+def _devices(progress: Progress) -> str:
+    """ "cpu", or of a run that went on elsewhere "NVIDIA H200 (758 rounds), then cpu (42 rounds)"."""
+    if len(progress.devices) == 1:
+        return next(iter(progress.devices))
+    return ", then ".join(f"{device} ({rounds} rounds)" for device, rounds in progress.devices.items())
+
+
 def _machine(targets: Sequence[str], engine: str) -> dict[str, Any]:
-    """Devices, engine, handling of denormals (a CPU flushes them to zero) and torch version of a run."""
+    """Engine, handling of denormals (a CPU flushes them to zero) and torch version of a run's last rounds."""
     on_gpu = targets[0] != "cpu"
     return {
-        "device": ", ".join(map(torch.cuda.get_device_name, targets)) if on_gpu else "cpu",
         "engine": engine,
         "denormals": "kept" if on_gpu else "flushed",
         "torch": torch.__version__,

@@ -16,6 +16,7 @@ import json
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -223,6 +224,7 @@ class Store:
             "sha256": write_tensors(checkpoint, tensors),
             "history": history,
             "data": fingerprint,
+            "devices": progress.devices,
             "clients": {client: file._asdict() for client, file in clients.files.items()},
         }
         write_record(folder / STATE, state)
@@ -255,7 +257,7 @@ class Store:
             clients.check()
         except DamagedFile as damage:
             return self._anew(experiment, f"{damage}: the run starts again")
-        progress.round, progress.clients = state["round"], clients
+        progress.round, progress.clients, progress.devices = state["round"], clients, Counter(state["devices"])
         progress.theta, progress.buffers = tensors.pop("theta"), tensors.pop("buffers")
         progress.server = {name.removeprefix("server/"): value for name, value in tensors.items()}
         _write_history(folder, rows)
@@ -298,15 +300,18 @@ class Saver:
     """Saves rounds of a run while saving takes at most a hundredth of its time, or half a second.
 
     The results do not depend on which rounds are saved; a killed run only repeats the rounds since. Unsaved client
-    states stay in RAM and force a save when they become many. beside: number of runs that share the saving time.
+    states stay in RAM and force a save when they become many. device: the name of what plays the rounds. beside: number
+    of runs that share the saving time.
     """
 
-    def __init__(self, store: Store, experiment: Experiment, fingerprint: str, beside: int = 1):
-        self.store, self.experiment, self.fingerprint, self.beside = store, experiment, fingerprint, beside
+    def __init__(self, store: Store, experiment: Experiment, fingerprint: str, device: str, beside: int = 1):
+        self.store, self.experiment, self.fingerprint = store, experiment, fingerprint
+        self.device, self.beside = device, beside
         self.started, self.spent = time.monotonic(), 0.0
 
     def __call__(self, rows: list[Row], progress: Progress) -> None:
         """Call after each round with the whole history so far."""
+        progress.devices[self.device] += 1
         before = time.monotonic()
         allowed = max(ALLOWED, SHARE * (before - self.started)) / self.beside
         if self.spent < allowed or progress.clients.unsaved > CACHE:

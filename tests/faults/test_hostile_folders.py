@@ -201,7 +201,8 @@ def test_a_state_that_is_no_record_lets_the_run_start_again(check, two, content,
     ("name", "value"),
     [("round", "3"), ("round", -1), ("round", 10**30), ("sha256", 5), ("sha256", "../x"), ("history", None),
      ("clients", []), ("clients", {"x": {}}), ("clients", {"1": {"round": 1}}), ("clients", {"../1": 3}),
-     ("clients", {"1": {"round": "../../x", "bytes": 3, "sha256": "0" * 64}}), ("data", ["x"]), ("format", "3")],
+     ("clients", {"1": {"round": "../../x", "bytes": 3, "sha256": "0" * 64}}), ("data", ["x"]), ("format", "3"),
+     ("devices", ["cpu"]), ("devices", {"cpu": "3"})],
 )  # fmt: skip
 def test_a_state_with_an_impossible_value_lets_the_run_start_again(check, two, name, value, interrupt_after):
     e, store = two[0].replace(seed=2), two[1]
