@@ -27,9 +27,9 @@ def cli(monkeypatch, tmp_path):
 def test_list_counts_runs_per_scale(cli):
     answer = cli("list", "gc_fed", "--seeds", "1")
     assert answer.exit_code == 0
-    row = next(line for line in answer.output.splitlines() if " T2 " in line)
-    assert "results" in row and " 4/4 " in row  # a seed of four methods is shipped at scale smoke
-    assert " 0/4 " in row  # and none at paper
+    row = next(line for line in answer.output.splitlines() if " T8 " in line)
+    assert "results" in row and " 12/12 " in row  # a seed of every run is shipped at scale smoke
+    assert " 0/12 " in row  # and none at paper
     everything = cli("list", "--seeds", "1").output
     assert all(f"{title} ({paper})" in everything for paper, title in papers.TITLES.items()) and " T18 " in everything
 
@@ -45,8 +45,8 @@ def test_list_tells_runs_of_this_machine_from_shipped_ones(cli):
 
 
 def test_show_says_the_command_that_runs_the_rest(cli):
-    said = cli("show", "gc_fed", "T2", "--scale", "paper").output
-    assert "paperlib run gc_fed T2 --scale paper --seeds 3 runs the rest" in said and "recompute" not in said
+    said = cli("show", "gc_fed", "T8", "--scale", "paper").output
+    assert "paperlib run gc_fed T8 --scale paper --seeds 3 runs the rest" in said and "recompute" not in said
 
 
 @pytest.mark.parametrize(

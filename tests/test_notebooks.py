@@ -129,7 +129,7 @@ def test_the_start_page_names_the_notebooks_that_open_near_print():
     near = {
         f"{path.parent.name}/{path.name}"
         for path in NOTEBOOKS.glob("*/*.ipynb")
-        if 'scale = \\"small\\"' in path.read_text()
+        if re.search(r'scale = \\"(small|paper)\\"', path.read_text())
     }
     (links,) = re.findall(r"\. ([^;]*) opens? with runs near print", (NOTEBOOKS / "start.ipynb").read_text())
     assert set(re.findall(r"\(([^)]*)\)", links)) == near

@@ -169,8 +169,10 @@ def summary(card: Scorecard) -> str:
 def tables_with_runs(card: Scorecard) -> str:
     """A line for every table of which something was run."""
     rows = [row for row in _named(card.tables) if row.run and row.table != ALL]
-    lines = [[papers.TITLES[r.paper], f"{r.table}, {r.title}", f"{r.run} of {r.cells}", order(r)] for r in rows]
-    return markdown.table(["paper", "table", "cells run", "order of the methods"], lines)
+    lines = [
+        [papers.TITLES[r.paper], f"{r.table}, {r.title}", r.scale, f"{r.run} of {r.cells}", order(r)] for r in rows
+    ]
+    return markdown.table(["paper", "table", "scale", "cells run", "order of the methods"], lines)
 
 
 def methods_in_order(card: Scorecard) -> str:
