@@ -95,7 +95,7 @@ def test_paper_scale_stops_before_any_work_when_a_set_is_missing(monkeypatch, tm
     monkeypatch.setenv("PAPERLIB_DATA", str(tmp_path / "none"))
     monkeypatch.setenv("PAPERLIB_DOWNLOAD", "0")
     with pytest.raises(MissingDataError, match="cifar10"):
-        papers.table("gc_fed", "T2", scale="paper", store=tmp_path / "runs")
+        papers.table("gc_fed", "T8", scale="paper", store=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 
