@@ -45,7 +45,13 @@ def build(folder: Path) -> Path:
 def gather(source: Path) -> None:
     """All pages in one folder: notebooks, docs, the README, the reference, and the first page with the contents."""
     shutil.copytree(ROOT / "notebooks", source / "notebooks", ignore=shutil.ignore_patterns(".*"))
-    for pattern in ("README.md", "docs/**/*.md", "figures/explorers.png", "figures/small/*/*.png"):
+    for pattern in (
+        "README.md",
+        "docs/**/*.md",
+        "figures/explorers.png",
+        "figures/small/*/*.png",
+        "figures/paper/*/*.png",
+    ):
         for path in ROOT.glob(pattern):
             target = source / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
