@@ -224,7 +224,7 @@ def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progres
 
 
 def _devices(progress: Progress) -> str:
-    """ "cpu", or of a run that went on elsewhere "NVIDIA H200 (758 rounds), then cpu (42 rounds)"."""
+    """Where a run was played: cpu, or such as NVIDIA H200 (758 rounds), then cpu (42 rounds)."""
     if len(progress.devices) == 1:
         return next(iter(progress.devices))
     return ", then ".join(f"{device} ({rounds} rounds)" for device, rounds in progress.devices.items())

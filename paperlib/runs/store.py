@@ -310,7 +310,7 @@ class Saver:
         self.started, self.spent = time.monotonic(), 0.0
 
     def __call__(self, rows: list[Row], progress: Progress) -> None:
-        """Call after each round with the whole history so far."""
+        """Call after each round with the whole history so far; the round counts for the device."""
         progress.devices[self.device] += 1
         before = time.monotonic()
         allowed = max(ALLOWED, SHARE * (before - self.started)) / self.beside
