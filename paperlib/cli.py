@@ -111,9 +111,7 @@ def list_(
             console.print(view)
             if missing := [name for name in PAPERS[chosen].names if name not in names]:
                 console.print(f"Not there: {', '.join(missing)}.", soft_wrap=True)
-        console.print(
-            f"Runs that are done at each scale, with {seeds} seeds: in brackets here, the others are shipped."
-        )
+        console.print(f"Runs done at each scale, with {seeds} seeds: in brackets here, the others are shipped.")
 
 
 @app.command()
@@ -145,7 +143,7 @@ def show(paper: Paper, name: Name, scale: Scale = "small", budget: Budget = None
             for row in text.index:
                 view.add_row(str(row), *(text.loc[row, (label, q)] for label in labels for q in ("ours", "printed")))
             console.print(view)
-        rest = f"paperlib run {paper} {name} --scale {scale} --seeds {seeds} runs the rest"
+        rest = f"paperlib run {paper} {name} --scale {scale} --seeds {seeds} --rest runs the rest"
         console.print(table.caption.replace(REST, rest), soft_wrap=True, markup=False)
 
 
@@ -162,10 +160,12 @@ def run(
     address: Address = None,
     gpus: Gpus = None,
     only: Cells = None,
+    rest: Annotated[bool, typer.Option("--rest", help="without the runs that were shipped")] = False,
 ) -> None:
-    """Run what is missing of a table or figure here or on Ray. Ctrl-C is safe: the same command goes on from there.
+    """Run a table or figure here or on Ray. Ctrl-C is safe: the same command goes on from there.
 
-    With --only, a part of it: --only dataset=cifar10 --only alpha=0.05 --only alpha=0.1
+    What this machine has not run yet is run, even if it was shipped; with --rest, only what `plan` counts as left.
+    With --only, a part of the table: --only dataset=cifar10 --only alpha=0.05 --only alpha=0.1
     """
     from paperlib import papers
     from paperlib.runs import executors
@@ -175,8 +175,8 @@ def run(
         scale = chosen_scale(scale, budget, {paper: [name]}, seeds, jobs, only)
         make = papers.figure if name in papers.figures(paper) else papers.table
         result = make(
-            paper, name, scale=scale, seeds=seeds, recompute=True, jobs=jobs, together=together, executor=where,
-            only=chosen_fields(only),
+            paper, name, scale=scale, seeds=seeds, recompute="rest" if rest else True, jobs=jobs, together=together,
+            executor=where, only=chosen_fields(only),
         ).save()  # fmt: skip
         console.print(repr(result), soft_wrap=True, markup=False)
         console.print(f"written to {result.path}.*")

@@ -46,7 +46,7 @@ def test_list_tells_runs_of_this_machine_from_shipped_ones(cli):
 
 def test_show_says_the_command_that_runs_the_rest(cli):
     said = cli("show", "gc_fed", "T8", "--scale", "paper").output
-    assert "paperlib run gc_fed T8 --scale paper --seeds 3 runs the rest" in said and "recompute" not in said
+    assert "paperlib run gc_fed T8 --scale paper --seeds 3 --rest runs the rest" in said and "recompute" not in said
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,14 @@ def test_run_makes_the_table_and_a_second_time_reads_it(cli, tmp_path):
     assert cli("run", "gc_fed", "T2", "--seeds", "1").exit_code == 0
     assert kept == {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").glob("*/summary.json")}
     assert (tmp_path / "figures/smoke/gc_fed/T2.csv").exists()
+
+
+def test_the_rest_of_a_table_is_what_plan_counts_as_left(cli, tmp_path):
+    planned = cli("plan", "gc_fed", "T2", "--seeds", "1", "--scale", "smoke")
+    assert [line.split()[1:3] for line in planned.output.splitlines() if " T2 " in line] == [["4", "0"]]
+    ran = cli("run", "gc_fed", "T2", "--seeds", "1", "--rest")
+    assert ran.exit_code == 0 and "4 of 4 runs are done" in ran.output
+    assert not list((tmp_path / "runs").glob("*/summary.json"))
 
 
 def test_a_part_of_a_table_can_be_planned_and_run(cli, tmp_path):

@@ -19,7 +19,7 @@ from paperlib.papers.printed import printed
 from paperlib.papers.scales import RULES, at_scale
 from paperlib.papers.specs import DescriptionSpec, FigureSpec
 from paperlib.paths import ROOT
-from paperlib.runs.store import Run
+from paperlib.runs.store import Run, Store
 
 SETTING = {"dataset": "cifar10", "model": "cnn", "alpha": 0.05, "clients": 100, "sampled": 5, "rounds": 800}
 
@@ -260,6 +260,16 @@ def test_recompute_leaves_shipped_runs_aside(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped_runs, "find", lambda e: finished_run([99.0]))
     assert collection.collect([e], store=tmp_path)[e].summary["version"] == "test"
     assert collection.collect([e], store=tmp_path, recompute=True)[e].summary["version"] != "test"
+
+
+def test_the_rest_is_what_is_neither_here_nor_shipped(tmp_path, monkeypatch):
+    here, shipped, *rest = papers.experiments("gc_fed", "T2", scale="smoke", seeds=1)
+    collection.collect([here], store=tmp_path, recompute=True)
+    monkeypatch.setattr(shipped_runs, "find", lambda e: finished_run([99.0]) if e == shipped else None)
+    runs = papers.table("gc_fed", "T2", scale="smoke", seeds=1, store=tmp_path, recompute="rest")
+    assert "4 of 4 runs are done" in runs.caption
+    assert set(Store(tmp_path).digests()) == {e.digest for e in (here, *rest)}
+    assert len(rest) == 2
 
 
 def test_shipped_runs_come_back_with_their_provenance(tmp_path, monkeypatch):

@@ -12,7 +12,16 @@ from paperlib.checks import meant, quote, truth, whole
 from paperlib.display.tables import DescriptionTable, Note, ResultTable
 from paperlib.experiment import Experiment
 from paperlib.papers.catalogue import TITLES
-from paperlib.papers.collection import Only, Runs, check_only, collect, finished, matching
+from paperlib.papers.collection import (
+    Only,
+    Recompute,
+    Runs,
+    check_only,
+    check_recompute,
+    collect,
+    finished,
+    matching,
+)
 from paperlib.papers.contents import FIGURES, TABLES
 from paperlib.papers.printed import check_paper
 from paperlib.papers.results import Results
@@ -111,7 +120,7 @@ def open(paper: str, **how: Any) -> OpenPaper:
     check_paper(paper)
     scale_name(how.get("scale", "smoke"))
     whole("seeds", how.get("seeds", 3), 1)
-    truth("recompute", how.get("recompute", False))
+    check_recompute(how.get("recompute", False))
     check_overrides(paper, how.get("overrides"))
     return OpenPaper(paper, **how)
 
@@ -122,7 +131,7 @@ def table(
     *,
     scale: Scale = "smoke",
     seeds: int = 3,
-    recompute: bool = False,
+    recompute: Recompute = False,
     compute: bool = True,
     jobs: int = 1,
     together: int = 1,
@@ -162,7 +171,7 @@ def figure(
     *,
     scale: Scale = "smoke",
     seeds: int = 3,
-    recompute: bool = False,
+    recompute: Recompute = False,
     compute: bool = True,
     jobs: int = 1,
     together: int = 1,
@@ -214,7 +223,7 @@ def experiments(
 
 def _check(
     seeds: int,
-    recompute: bool,
+    recompute: Recompute,
     compute: bool,
     jobs: int,
     together: int,
@@ -222,7 +231,7 @@ def _check(
     only: Only | None,
 ) -> None:
     """Raise ValueError for invalid arguments of `table` and `figure`."""
-    truth("recompute", recompute)
+    check_recompute(recompute)
     truth("compute", compute)
     for name, value in (("seeds", seeds), ("jobs", jobs), ("together", together)):
         whole(name, value, 1)
@@ -240,7 +249,7 @@ def _runs(
     overrides: Overrides | None,
     only: Only | None,
     compute: bool,
-    recompute: bool,
+    recompute: Recompute,
     store: Path | str | None,
     how: dict[str, Any],
 ) -> Runs:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from paperlib.checks import plain, quote
 from paperlib.data.datasets import MissingDataError, available, load
@@ -16,6 +16,13 @@ from paperlib.runs.store import Run
 
 Runs = dict[Experiment, Run]
 Only = Mapping[str, Any]  # field of an experiment -> its value, or a list of values
+Recompute = bool | Literal["rest"]
+
+
+def check_recompute(recompute: Any) -> None:
+    """Raise ValueError unless it is a value that `collect` takes."""
+    if not isinstance(plain(recompute), bool) and not (isinstance(recompute, str) and recompute == "rest"):
+        raise ValueError(f'recompute is {quote(recompute)}, but must be True, False or "rest"')
 
 
 def check_only(only: Any) -> None:
@@ -71,7 +78,7 @@ def finished_digests(store: Path | str | None = None) -> tuple[set[str], set[str
 def collect(
     experiments: Iterable[Experiment],
     *,
-    recompute: bool = False,
+    recompute: Recompute = False,
     shipped: bool = True,
     jobs: int = 1,
     together: int = 1,
@@ -80,13 +87,14 @@ def collect(
 ) -> Runs:
     """Runs of the experiments, by experiment.
 
-    recompute False: the finished runs; if there are none at all, all are run now. recompute True: everything that this
-    machine has not run yet is run now, even if it was shipped. shipped False: ignores shipped runs.
+    recompute False: the finished runs; if there are none at all, all are run now. recompute "rest": what is neither
+    finished here nor shipped is run now. recompute True: everything that this machine has not run yet, even if it was
+    shipped. shipped False: ignores shipped runs.
     jobs, together, executor, store: see `paperlib.run_many`.
     Runs on a missing data set are skipped with a warning; raises ValueError, before any work, if all would be.
     """
     planned = list(dict.fromkeys(experiments))
-    runs = finished(planned, store, shipped=shipped and not recompute)
+    runs = finished(planned, store, shipped=shipped and (not recompute or recompute == "rest"))
     missing = [e for e in planned if e not in runs]
     if missing and (recompute or not runs):
         absent = _absent(missing)
