@@ -22,9 +22,9 @@ PAGE = ROOT / "docs" / "scale.md"
 GPU = 1e13  # operations per second that one GPU is assumed to sustain
 NOTE = (
     "A run that several tables share counts in each of them, and once in the last row; clients that several one-shot "
-    "runs share train once. Samples are those of FedAvg's training steps that the runs are worth. Hours: of what is "
-    "left, by a training step that was measured here on one thread; of one core, and until the last run is done with "
-    "so many jobs, the longest runs first."
+    "runs share train once. Samples are those of FedAvg's training steps that the runs are worth. Left is what is "
+    "neither finished here nor shipped, and what run --rest runs; its hours, by a training step that was measured here "
+    "on one thread: of one core, and until the last run is done with so many jobs, the longest runs first."
 )
 NOTE_OF_GPU = (
     "A run that several tables share counts in each of them, and once in the last row. GPU hours: of what is left, on "
