@@ -38,7 +38,7 @@ def test_the_server_of_a_one_shot_method_costs_more_than_its_clients_upload():
     one = E.replace(sampled=100, rounds=1, local_epochs=1, pixels="unit", test_size=100, train_size=1000)
     dense = one.replace(method="dense", method_options={"distill_epochs": 3, "generator_steps": 5, "batch": 32})
     evaluations = 2 * 100 / 3 * step_operations("cnn", 0.25, (1, 28, 28), 10)  # three epochs on the server, not one
-    server = server_operations(dense, (1, 28, 28), 10)
+    server = sum(server_operations(dense, (1, 28, 28), 10))
     assert cost.operations(dense) - cost.operations(one) == pytest.approx(server + evaluations)
     assert server > 10 * evaluations
 
@@ -60,6 +60,22 @@ def test_clients_of_one_shot_runs_train_once_for_all_servers():
     spent = [part * cost.operations(e) for e, part in cost.own_parts(twice).items()]
     assert spent == pytest.approx([cost.operations(twice[0]), cost.operations(twice[1]) - clients])
     assert set(cost.own_parts([E, E.replace(method="fedprox"), E]).values()) == {1.0}
+
+
+def test_the_time_of_one_shot_runs_is_divided_at_their_first_epoch():
+    one = E.replace(sampled=100, rounds=1, local_epochs=4, pixels="unit", method="fedhydra")
+    ensemble = one.replace(method_options={"teacher": "ae"})  # the same clients, and no stratification
+    average, prox = one.replace(method="fedavg", method_options={}), E.replace(method="fedprox")
+    divided = cost.own_seconds([one, ensemble, average, prox])
+    whole = {e: part * cost.seconds(e) for e, part in cost.own_parts([one, ensemble, average, prox]).items()}
+    assert {e: sum(both) for e, both in divided.items()} == pytest.approx(whole)
+    share = {e: first / cost.seconds(e) for e, (first, _) in divided.items()}
+    clients = 4 * 60_000 * step_operations("cnn", 0.25, (1, 28, 28), 10)
+    stratification = server_operations(one, (1, 28, 28), 10)[0]
+    assert share[one] == pytest.approx((clients + stratification) / cost.operations(one))
+    assert [share[e] for e in (ensemble, average, prox)] == pytest.approx([0, 0, 0], abs=1e-9)  # trained for `one`
+    (first, later), *_ = cost.own_seconds([one.replace(rounds=2)]).values()  # the second round comes after rows
+    assert first / (first + later) == pytest.approx(share[one] / 2)
 
 
 def test_a_method_that_is_evaluated_with_the_features_of_all_clients_pays_for_them():

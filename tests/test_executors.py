@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
 
 from paperlib import run_many
-from paperlib.runs import executors
+from paperlib.runs import cost, executors
 from paperlib.runs.store import Store
 
 
@@ -33,6 +34,23 @@ def test_a_grid_has_the_bits_of_one_process_with_any_number_of_workers(tiny, tmp
         played = run_many(grid, jobs, store=tmp_path / f"{jobs}", executor=executors.executor(executor))
         for first, second in zip(alone, played, strict=True):
             same(first, second)
+
+
+def test_what_comes_before_the_first_row_is_over_with_it(tiny, store, monkeypatch):
+    rows, left = [0], []
+    monkeypatch.setattr(cost, "own_seconds", lambda grid: dict.fromkeys(grid, (8.0, 2.0)))
+    monkeypatch.setattr(cost.Clock, "remaining", lambda clock, seconds: left.append(seconds) or seconds)
+    monkeypatch.setattr(Store, "rounds_done", lambda store, experiment: rows[0])
+
+    class Steps(executors.Processes):
+        def play(self, experiments, jobs, place):
+            for rows[0] in (0, 1, 4):
+                yield experiments
+                time.sleep(0.1)  # the bar looks at the store for a twentieth of the time
+            yield set()
+
+    run_many([tiny, tiny.replace(seed=1)], store=store, executor=Steps())
+    assert left == pytest.approx([20, 2 * 2 * 4 / 5, 2 * 2 * 1 / 5, 0])  # of five rounds
 
 
 def test_a_run_that_raises_on_ray_arrives_with_its_own_sentence(tiny, store):

@@ -18,7 +18,7 @@ FLOORS = [
 ]  # fmt: skip
 # Lines of code: without blank lines, comments, docstrings and imports. Who needs more says in the commit what for.
 BUDGETS = {
-    "engine": (("ground", "networks", "data", "quantities", "federated", "methods", "oneshot", "runs"), 7800),
+    "engine": (("ground", "networks", "data", "quantities", "federated", "methods", "oneshot", "runs"), 7815),
     "papers": (("papers",), 4950),
     "teaching": (("teaching",), 1850),
     "reports, display, command line": (("reports", "display", "cli"), 2655),

@@ -12,14 +12,14 @@ from paperlib.oneshot.fedhydra import FedHydra
 from paperlib.oneshot.generator import generator
 
 
-def server_operations(experiment: Experiment, shape: tuple[int, int, int], classes: int) -> float:
-    """Operations of the server over all communication rounds, without evaluation; 0 for a method that only averages.
+def server_operations(experiment: Experiment, shape: tuple[int, int, int], classes: int) -> tuple[float, float]:
+    """Operations of the server over all communication rounds: before their first epochs, and in the epochs.
 
-    shape, classes: of the images and labels of the data set.
+    Without evaluation; 0 for a method that only averages. shape, classes: of the images and labels of the data set.
     """
     e, method = experiment, oneshot.build(experiment.method, experiment.method_options)
     if not isinstance(method, Distillation):
-        return 0.0
+        return 0.0, 0.0
     models = e.client_models or (e.model,) * e.clients
 
     def pass_of(model: str, *by: str, train: bool = False) -> float:
@@ -45,10 +45,11 @@ def server_operations(experiment: Experiment, shape: tuple[int, int, int], class
     elif method.augment:
         learning += answers
     batches = epochs * steps * (generation + attack + opposed) + epochs * kept * answers + seen * learning
+    stratification = 0.0
     if isinstance(method, FedHydra) and method.teacher == "sa":
         plain = of_generator("theta")  # its latent vectors are fixed
-        batches += classes * steps * (len(models) * plain + attack)
-    return e.rounds * method.batch * batches
+        stratification = classes * steps * (len(models) * plain + attack)
+    return e.rounds * method.batch * stratification, e.rounds * method.batch * batches
 
 
 def _looked_up(key: str, count: Callable[[], float]) -> float:

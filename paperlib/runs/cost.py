@@ -47,6 +47,19 @@ def seconds(experiment: Experiment) -> float:
     return passes(e) * step(e.model, e.width, *images(e), batch=2 ** round(math.log2(max(1.0, batch(e)))))
 
 
+def own_seconds(experiments: Iterable[Experiment]) -> dict[Experiment, tuple[float, float]]:
+    """Seconds of each run before its first row and from there on, without clients that another run of the list trains.
+
+    One-shot runs spend about half of their time before the first epoch on the server.
+    """
+    divided = {}
+    for e, part in own_parts(experiments).items():
+        whole = seconds(e)
+        later = whole * (1 - _before_first_row(e) / operations(e))
+        divided[e] = part * whole - later, later
+    return divided
+
+
 def own_parts(experiments: Iterable[Experiment]) -> dict[Experiment, float]:
     """The part of each run's operations that no other run of the list spends for it: 1, but for one-shot runs.
 
@@ -68,6 +81,15 @@ def _trains_once(experiment: Experiment) -> bool:
     return is_one_shot(experiment) or is_one_shot_average(experiment)
 
 
+def _before_first_row(experiment: Experiment) -> float:
+    """Operations before the first epoch on the server: the clients' training, and FedHydra's stratification."""
+    e = experiment
+    if not _trains_once(e):
+        return 0.0
+    stratification = server_operations(e, *images(e))[0] if is_one_shot(e) else 0.0
+    return (clients_operations(e) + stratification) / e.rounds
+
+
 def passes(experiment: Experiment) -> float:
     """Samples of training steps of the server's network that a run is worth."""
     e = experiment
@@ -80,7 +102,7 @@ def operations(experiment: Experiment) -> float:
     train, test = sizes(e)
     evaluated = test + (train if e.method in OF_ALL_FEATURES else 0)
     evaluations = history_rows(e) / e.eval_every * FORWARD * evaluated * step_operations(e.model, e.width, *images(e))
-    return clients_operations(e) + (server_operations(e, *images(e)) if is_one_shot(e) else 0.0) + evaluations
+    return clients_operations(e) + (sum(server_operations(e, *images(e))) if is_one_shot(e) else 0.0) + evaluations
 
 
 def clients_operations(experiment: Experiment) -> float:

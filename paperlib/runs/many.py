@@ -66,15 +66,15 @@ def run_many(
     missing = [e for e in unique if shelf.finished(e) is None]
     if executor == PROCESSES and jobs > 1 and len(missing) > 1:
         check_guard()
-    seconds = dict.fromkeys(missing, 1.0)
+    seconds = dict.fromkeys(missing, (0.0, 1.0))
     if len(missing) > 1:  # a single run is checked by `run`
         # Other machines may have data sets that are missing here.
         here = [e for e in missing if executor == PROCESSES or available(e.dataset, image_size=e.image_size)]
         check_parts(here)
         check_fit(here)
-        seconds = {e: part * cost.seconds(e) for e, part in cost.own_parts(missing).items()}
+        seconds = cost.own_seconds(missing)
     # The longest first, so that no long run remains at the end.
-    missing.sort(key=seconds.__getitem__, reverse=True)
+    missing.sort(key=lambda e: sum(seconds[e]), reverse=True)
     with _Bar(seconds, shelf, jobs, progress) as bar:
         if executor == PROCESSES and (jobs == 1 or len(missing) < 2):
             for group in _groups(missing, together):
@@ -112,7 +112,7 @@ def _groups(experiments: Iterable[Experiment], size: int) -> Iterator[list[Exper
 class _Bar:
     """A progress bar over the rounds of all runs, with the remaining time; at the end it compares estimate and time."""
 
-    def __init__(self, seconds: Mapping[Experiment, float], shelf: Store, jobs: int, visible: bool):
+    def __init__(self, seconds: Mapping[Experiment, tuple[float, float]], shelf: Store, jobs: int, visible: bool):
         self.seconds, self.shelf, self.next_look = seconds, shelf, 0.0
         self.done = {e: shelf.rounds_done(e) for e in seconds}
         self.clock = cost.Clock(self._left(), jobs)
@@ -149,4 +149,5 @@ class _Bar:
 
     def _left(self) -> float:
         """Seconds of all remaining rounds, by the cost model."""
-        return sum(whole * (1 - self.done[e] / history_rows(e)) for e, whole in self.seconds.items())
+        shares = {e: rows / history_rows(e) for e, rows in self.done.items()}
+        return sum((not shares[e]) * first + (1 - shares[e]) * later for e, (first, later) in self.seconds.items())

@@ -49,8 +49,9 @@ def test_counted_are_the_operations_that_the_server_makes(name, options):
     ensemble = Ensemble(models, clients.shares, 10)
     with Counter() as counter:
         method.start(ensemble, progress, 1)
+        before = counter.total
         for t in range(1, method.epochs + 1):
             method.epoch(ensemble, progress, 1, t)
     # but for the sums over clients, which are a matter of ten-thousandths
-    assert server_operations(e, (1, 28, 28), 10) == pytest.approx(counter.total, rel=1e-4)
+    assert server_operations(e, (1, 28, 28), 10) == pytest.approx((before, counter.total - before), rel=1e-4)
     assert (counter.total > 0) == (name != "ot")
