@@ -28,7 +28,7 @@ COUNTS = (*TO_TARGET[:3], "crossover_epoch", "peak_epoch", "n_parameter_tensors"
 BOUNDS = ("fluctuation_lower_bound",)
 TARGETS = "Our runs go to FedAvg's best accuracy of the same seed, not to the printed one: no difference is taken."
 NOT_COMPARABLE = "smoke: digits, not comparable"  # across every figure of results at this scale
-REST = "recompute=True runs the rest"  # the command line says how it does that
+REST = 'recompute="rest" runs the rest'  # the command line says how it does that
 
 
 @dataclass(frozen=True)
