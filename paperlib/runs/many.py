@@ -110,7 +110,10 @@ def _groups(experiments: Iterable[Experiment], size: int) -> Iterator[list[Exper
 
 
 class _Bar:
-    """A progress bar over the rounds of all runs, with the remaining time; at the end it compares estimate and time."""
+    """A progress bar over the rounds of all runs, with the remaining time; at the end it compares estimate and time.
+
+    seconds: of each run before its first row and from there on, see `cost.own_seconds`.
+    """
 
     def __init__(self, seconds: Mapping[Experiment, tuple[float, float]], shelf: Store, jobs: int, visible: bool):
         self.seconds, self.shelf, self.next_look = seconds, shelf, 0.0
@@ -150,4 +153,4 @@ class _Bar:
     def _left(self) -> float:
         """Seconds of all remaining rounds, by the cost model."""
         shares = {e: rows / history_rows(e) for e, rows in self.done.items()}
-        return sum((not shares[e]) * first + (1 - shares[e]) * later for e, (first, later) in self.seconds.items())
+        return sum(first * (shares[e] == 0) + later * (1 - shares[e]) for e, (first, later) in self.seconds.items())
