@@ -16,14 +16,9 @@ FLOORS = [
     "ground", "networks", "data", "quantities", "display", "federated", "methods", "oneshot", "runs", "references",
     "papers", "reports", "teaching", "cli",
 ]  # fmt: skip
-# Lines of code: without blank lines, comments, docstrings and imports. Who needs more says in the commit what for.
-BUDGETS = {
-    "engine": (("ground", "networks", "data", "quantities", "federated", "methods", "oneshot", "runs"), 7815),
-    "papers": (("papers",), 4950),
-    "teaching": (("teaching",), 1850),
-    "reports, display, command line": (("reports", "display", "cli"), 2655),
-    "references": (("references",), 1150),
-}
+# Lines of code: without blank lines, comments, docstrings and imports. A commit may lower these numbers, never raise them.
+CORE = ("ground", "networks", "data", "federated", "methods", "oneshot")
+BUDGETS = {"whole": (FLOORS, 18245), "core": (CORE, 5872)}
 
 
 def modules() -> Iterator[tuple[str, Path]]:
