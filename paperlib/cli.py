@@ -488,20 +488,11 @@ def diagnose(run: Annotated[str, typer.Argument(help="a finished run: digest, fo
 
 
 @app.command()
-def methods(
-    name: Annotated[str, typer.Argument(help="one method in full, such as gc_fed")] = "",
-    page: Annotated[bool, typer.Option(help="play all beside their plain loops, and write docs/fidelity.md")] = False,
-) -> None:
+def methods(name: Annotated[str, typer.Argument(help="one method in full, such as gc_fed")] = "") -> None:
     """The methods side by side: source, memory, traffic, tables. With a name: its options, hooks, combinations."""
     from paperlib.reports import method_table
 
     with sentences():
-        if page:
-            needs_checkout("--page")
-            from paperlib.reports import fidelity
-
-            console.print(f"written to {fidelity.write_page()}", soft_wrap=True)
-            return
         if name:
             console.print(method_table.card(name).text(), soft_wrap=True, markup=False, highlight=False)
             return

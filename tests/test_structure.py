@@ -13,10 +13,10 @@ from paperlib.paths import ROOT
 PACKAGE = Path(paperlib.__file__).parent
 # A floor imports from itself and from those above it in this list. "ground" are the files of the package's own folder.
 FLOORS = [
-    "ground", "networks", "data", "quantities", "display", "federated", "methods", "oneshot", "runs", "references",
-    "papers", "reports", "teaching", "cli",
+    "ground", "networks", "data", "quantities", "display", "federated", "methods", "oneshot", "runs", "papers",
+    "reports", "teaching", "cli",
 ]  # fmt: skip
-# Lines of code: without blank lines, comments, docstrings and imports. A commit may lower these numbers, never raise them.
+# Lines of code: no blank lines, comments, docstrings or imports. A commit may lower these numbers, never raise them.
 CORE = ("ground", "networks", "data", "federated", "methods", "oneshot")
 BUDGETS = {"whole": (FLOORS, 18245), "core": (CORE, 5872)}
 

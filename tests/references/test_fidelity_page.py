@@ -2,9 +2,10 @@
 
 import shutil
 
+import fidelity
+
 from paperlib import oneshot
-from paperlib.references import CASES
-from paperlib.reports import fidelity
+from tests.references import CASES
 
 
 def test_the_page_is_up_to_date(tmp_path):

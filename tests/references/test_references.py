@@ -5,8 +5,8 @@ import pytest
 from paperlib.data import load
 from paperlib.federated.simulator import sampled_clients
 from paperlib.methods import REGISTRY
-from paperlib.references import CASES, difference
 from paperlib.runs.prepare import parts_of
+from tests.references import CASES, difference
 
 BOUND = 5e-12  # rounding, carried through the rounds of a run
 

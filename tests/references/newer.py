@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax, softmax
 
-from paperlib.references.federation import Federation, Gradient, Local, Loss, split
-from paperlib.references.local import ahead, of_loss, plain
-from paperlib.references.servers import Compared, moved, zeros
+from tests.references.federation import Federation, Gradient, Local, Loss, split
+from tests.references.local import ahead, of_loss, plain
+from tests.references.servers import Compared, moved, zeros
 
 
 def fedvls(fed: Federation, lambda_: float, beta: float) -> Local:

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax, normalize, s
 
 from paperlib.data.surrogate import surrogate_batch as draw_surrogates
 from paperlib.data.surrogate import surrogate_set
-from paperlib.references.federation import Federation, Gradient, Local, Loss, split
+from tests.references.federation import Federation, Gradient, Local, Loss, split
 
 
 def plain(fed: Federation) -> Local:

@@ -8,10 +8,10 @@ from torch.distributions import MultivariateNormal
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
 from paperlib.random_streams import rng, torch_rng
-from paperlib.references.federation import Federation, split
-from paperlib.references.local import of_loss
-from paperlib.references.modules import SphereHead
-from paperlib.references.servers import Compared
+from tests.references.federation import Federation, split
+from tests.references.local import of_loss
+from tests.references.modules import SphereHead
+from tests.references.servers import Compared
 
 
 def fedrod(fed: Federation, gamma: float) -> Compared:

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from paperlib.random_streams import rng
-from paperlib.references.federation import Federation, Gradient, Local, average, split
-from paperlib.references.local import ahead, centered, fedprox, local_gc, plain
+from tests.references.federation import Federation, Gradient, Local, average, split
+from tests.references.local import ahead, centered, fedprox, local_gc, plain
 
 Compared = Iterator[tuple[Tensor, ...]]
 

@@ -9,8 +9,8 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from paperlib.random_streams import torch_rng
-from paperlib.references.federation import Federation, average
-from paperlib.references.servers import Compared
+from tests.references.federation import Federation, average
+from tests.references.servers import Compared
 
 
 @dataclass

@@ -10,9 +10,9 @@ from torch.nn.functional import cross_entropy
 from paperlib.data.batches import normalise
 from paperlib.data.surrogate import Surrogate, surrogate_set
 from paperlib.data.surrogate import surrogate_batch as draw_surrogates
-from paperlib.references.federation import Federation, average, split
-from paperlib.references.local import contrastive
-from paperlib.references.servers import Compared
+from tests.references.federation import Federation, average, split
+from tests.references.local import contrastive
+from tests.references.servers import Compared
 
 
 @dataclass

@@ -15,7 +15,7 @@ from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import sampled_clients
 from paperlib.methods import FedAvg
 from paperlib.random_streams import rng, torch_rng
-from paperlib.references.modules import Plain, plain_network
+from tests.references.modules import Plain, plain_network
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (x [B, ...], y [B]) -> scalar
 Gradient = Callable[[Tensor, Tensor], Tensor]  # (x, y) -> [P]

@@ -1,12 +1,15 @@
-"""docs/fidelity.md: what every method was compared with, how near it is, and what papers leave open.
+"""Write docs/fidelity.md: the code each method was compared with, its difference, and the questions papers leave open.
 
-The page's prose stands in the page. What is between its markers is made here: from the references that are played
-beside the methods, from data/fidelity, and from the origins in data/paper/hyperparameters.csv.
+    python docs/studies/fidelity.py
+
+The prose stands in the page. This script makes the text between its markers from the plain loops of tests/references,
+from data/fidelity, and from the origins in data/paper/hyperparameters.csv. It takes half a minute.
 """
 
 import csv
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,21 +21,23 @@ from paperlib.methods.catalogue import paper
 from paperlib.papers import settings
 from paperlib.papers.catalogue import TITLES
 from paperlib.paths import ROOT
-from paperlib.references import CASES, difference
 from paperlib.reports.markdown import table
+
+sys.path.insert(0, str(ROOT))
+from tests.references import CASES, difference  # noqa: E402
 
 PAGE = ROOT / "docs" / "fidelity.md"
 FOLDER = ROOT / "data" / "fidelity"
 
 
 def rows(name: str) -> list[dict[str, str]]:
-    """The lines of a file of data/fidelity."""
+    """Return the lines of a file of data/fidelity."""
     with (FOLDER / f"{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
 def measured() -> dict[str, int]:
-    """Method -> n, its largest difference from its references being at most 10^n; takes half a minute."""
+    """Return method -> n, where its largest difference from its references is at most 10^n."""
     largest: dict[str, float] = {}
     for case in CASES:
         largest[case.method] = max(largest.get(case.method, 0.0), difference(case))
@@ -40,13 +45,13 @@ def measured() -> dict[str, int]:
 
 
 def written(page: Path = PAGE) -> dict[str, int]:
-    """The differences that stand in the page, as `measured` gives them."""
+    """Return the differences that stand in the page, in the form of `measured`."""
     lines = re.findall(r"^\| (\w+) \|.*\| 1e(-\d+) \|", page.read_text(), re.M)
     return {method: int(power) for method, power in lines}
 
 
 def methods_block(differences: Mapping[str, int]) -> str:
-    """One line per method: its paper, the public code it was compared with, its difference from the references."""
+    """Return one line per method: its paper, the public code, its difference from the references."""
     cases = Counter(case.method for case in CASES)
     lines = []
     for row in rows("methods"):
@@ -60,13 +65,13 @@ def methods_block(differences: Mapping[str, int]) -> str:
 
 
 def open_block() -> str:
-    """What the papers leave open, and what is done here."""
+    """Return the questions that the papers leave open, and the choices made here."""
     lines = [(row["paper"], row["question"], row["here"]) for row in rows("open")]
     return table(("paper", "open", "here"), lines)
 
 
 def origins_block() -> str:
-    """How many hyperparameters of each paper are from where, and every one that is not the paper's and has a note."""
+    """Count each paper's hyperparameters by origin; list those with a note that are not from the paper."""
     origins = [origin for origin in settings.ORIGINS if origin]
     counts, noted = [], []
     for key, title in TITLES.items():
@@ -79,9 +84,13 @@ def origins_block() -> str:
     return table(("paper", *origins), counts) + "\n" + table(head, noted)
 
 
-def write_page(differences: Mapping[str, int] | None = None, page: Path = PAGE) -> Path:
-    """Write what is between the markers; differences: those of `measured`, by default measured now."""
-    write_between(page, "methods", methods_block(measured() if differences is None else differences))
+def write_page(differences: Mapping[str, int], page: Path = PAGE) -> Path:
+    """Write the blocks between the markers of a page; differences: those of `measured`."""
+    write_between(page, "methods", methods_block(differences))
     write_between(page, "open", open_block())
     write_between(page, "origins", origins_block())
     return page
+
+
+if __name__ == "__main__":
+    print(f"written to {write_page(measured())}")

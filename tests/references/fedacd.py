@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softmax
 
-from paperlib.references.federation import Federation
-from paperlib.references.servers import Compared
+from tests.references.federation import Federation
+from tests.references.servers import Compared
 
 FLOOR, SLACK = 1e-8, 1e-5  # of the entries of P; 1 - tau of the template Q
 

@@ -12,14 +12,14 @@ from paperlib.experiment import Experiment
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round
 from paperlib.methods import FedAvg
-from paperlib.references import classifiers, local, newer, servers
-from paperlib.references.fedacd import fedacd
-from paperlib.references.federation import Federation, Local
-from paperlib.references.fedgps import fedgps, fedgps_cf
-from paperlib.references.fedimpro import fedimpro
-from paperlib.references.servers import Compared
 from paperlib.runs.prepare import prepare
 from paperlib.workers import worker_pool
+from tests.references import classifiers, local, newer, servers
+from tests.references.fedacd import fedacd
+from tests.references.federation import Federation, Local
+from tests.references.fedgps import fedgps, fedgps_cf
+from tests.references.fedimpro import fedimpro
+from tests.references.servers import Compared
 
 # Partial participation, clients with different sizes and labels, several epochs with an incomplete last batch.
 SETTING = Experiment(

@@ -5,6 +5,6 @@ it says so. It shares only the batches and the random draws with the package. `C
 `difference` compares one with its reference.
 """
 
-from paperlib.references.cases import CASES, Case, difference
+from tests.references.cases import CASES, Case, difference
 
 __all__ = ["CASES", "Case", "difference"]
