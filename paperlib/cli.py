@@ -340,48 +340,6 @@ def ship(
 
 
 @app.command()
-def compare(
-    seeds: Seeds = 3,
-    jobs: Jobs = CORES,
-    ship: Annotated[bool, typer.Option(help="add the finished runs to data/reference")] = False,
-) -> None:
-    """All multi-round methods in one setting: run what is missing, and write docs/comparison.md."""
-    from paperlib.papers import shipped_runs
-    from paperlib.papers.collection import finished
-    from paperlib.reports import comparison
-
-    with sentences():
-        needs_checkout("compare")
-        experiments = comparison.experiments(seeds)
-        runs = completed(experiments, jobs)
-        if ship:
-            shipped_runs.ship(finished(experiments, shipped=False).values(), "comparison-small")
-        console.print(f"written to {comparison.write_page(runs, seeds)}")
-
-
-@app.command()
-def calibrate(
-    column: Annotated[list[str] | None, typer.Argument(help="columns by their titles; without one, all")] = None,
-    jobs: Jobs = CORES,
-    ship: Annotated[bool, typer.Option(help="add the finished runs to data/reference")] = False,
-    compute: Annotated[bool, typer.Option(help="run what is missing")] = True,
-) -> None:
-    """Several ways to reduce a column, all at one cost: run what is missing, and write docs/calibration.md."""
-    from paperlib.papers import shipped_runs
-    from paperlib.papers.collection import finished
-    from paperlib.reports import calibration, ladders
-
-    with sentences():
-        needs_checkout("calibrate")
-        experiments = ladders.everything(column or ladders.COLUMNS)
-        if compute:
-            completed(experiments, jobs)
-        if ship:
-            shipped_runs.ship(finished(experiments, shipped=False).values(), "calibration")
-        console.print(f"written to {calibration.write_page()}")
-
-
-@app.command()
 def profile(
     words: Annotated[
         list[str],
@@ -518,18 +476,6 @@ def _print_methods(table: Any, title: str | None = None) -> None:
     for method, row in table.iterrows():
         view.add_row(str(method), *(escape(str(text)) for text in row))
     console.print(view)
-
-
-def completed(experiments: list[Any], jobs: int) -> dict[Any, Any]:
-    """The runs of experiments, by experiment; those that are missing are made now."""
-    from paperlib.checks import whole
-    from paperlib.papers.collection import finished
-    from paperlib.runs.many import run_many
-
-    whole("jobs", jobs, 1)
-    runs = finished(experiments)
-    missing = [e for e in experiments if e not in runs]
-    return runs | dict(zip(missing, run_many(missing, jobs, progress=True), strict=True))
 
 
 def experiment_of(words: list[str]) -> Any:

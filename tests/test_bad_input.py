@@ -40,7 +40,6 @@ from paperlib.papers.printed import read as read_values
 from paperlib.papers.scales import RULES
 from paperlib.papers.settings import read as read_settings
 from paperlib.paths import NOTEBOOKS, PAPER_VALUES
-from paperlib.reports.comparison import experiments as compared
 from paperlib.reports.reproduce import reproduce
 from paperlib.runs.executors import Ray, executor
 from paperlib.runs.profile import described, profile
@@ -417,7 +416,6 @@ PLACES |= {
     "reproduce seeds": Place(bad_wholes(1), lambda n: reproduce("gc_fed", seeds=n), "seeds"),
     "reproduce jobs": Place(bad_wholes(1), lambda n: reproduce("gc_fed", jobs=n), "jobs"),
     "reproduce recompute": Place(bad_truths, lambda x: reproduce("gc_fed", recompute=x), "recompute"),
-    "compare seeds": Place(bad_wholes(1), compared, "seeds"),
     **{
         f"overrides of {paper}": Place(bad_overrides(), overridden(paper), "overrides", 40, says=lambda _: "")
         for paper in papers.TITLES
@@ -660,7 +658,7 @@ def test_numpy_scalars_are_numbers_and_names():
 
 # -- the command line
 
-COMMANDS = ("list", "show", "run", "reproduce", "plan", "scorecard", "ship", "compare", "profile", "methods")
+COMMANDS = ("list", "show", "run", "reproduce", "plan", "scorecard", "ship", "profile", "methods")
 # What comes before a bad word, and what it is called.
 TYPED = st.sampled_from([s for s in STRANGE if s and len(s) < 1000 and s[0] != "-"]) | st.text(
     st.characters(codec="utf-8"), min_size=1, max_size=9
@@ -684,7 +682,6 @@ COMMAND_LINES = st.one_of(
     TYPED.map(lambda w: ["reproduce", w]),
     SCALES.map(lambda w: ["reproduce", "gc_fed", "--scale", w]),
     st.tuples(st.sampled_from(["--jobs", "--seeds"]), few).map(lambda p: ["reproduce", "gc_fed", *p]),
-    st.tuples(st.sampled_from(["--jobs", "--seeds"]), few).map(lambda p: ["compare", *p]),
     SCALES.map(lambda w: ["ship", "gc_fed", "T5", "--scale", w]),
     SCALES.filter(lambda w: not re.fullmatch(r"[\d.]+\s*(s|min|h|d)", w.strip())).map(
         lambda w: ["plan", "gc_fed", "T5", "--budget", w]
@@ -702,11 +699,10 @@ USAGE = st.one_of(
     TYPED.map(lambda w: [w]),
     st.sampled_from(COMMANDS).map(lambda c: [c, "--nonsense"]),
     st.sampled_from([["show"], ["run"], ["ship"], ["show", "gc_fed"], ["run", "gc_fed"], ["ship", "gc_fed"],
-    ["profile"],
-                     ["list", "gc_fed", "T5"], ["scorecard", "gc_fed"], ["methods", "gc_fed", "T5"], ["compare", "x"]]),
+                     ["profile"], ["list", "gc_fed", "T5"], ["scorecard", "gc_fed"], ["methods", "gc_fed", "T5"]]),
     st.tuples(
         st.sampled_from([["list", "--seeds"], ["show", "gc_fed", "T5", "--seeds"], ["run", "gc_fed", "T5", "--jobs"],
-                         ["reproduce", "--jobs"], ["ship", "gc_fed", "T5", "--seeds"], ["compare", "--seeds"],
+                         ["reproduce", "--jobs"], ["ship", "gc_fed", "T5", "--seeds"],
                          ["profile", "dataset=digits", "--rounds"], ["run", "gc_fed", "T5", "--together"]]),
         st.sampled_from(["x", "1.5", "nan", "", "1e3", "None", "ten", "0x1", "1,0", "'", "[red]"]),
     ).map(lambda p: [*p[0], p[1]]),

@@ -1,1 +1,1 @@
-"""Pages about many runs at once: scorecard, comparison, calibration, gallery, plan."""
+"""Pages about many runs at once: scorecard, gallery, plan."""

@@ -255,7 +255,7 @@ def _provenance(runs: pd.DataFrame, names: Mapping[str, str]) -> Markup:
 
 def _links(run: "pd.Series[Any]") -> Markup:
     if run.file.startswith("comparison"):
-        return _link(ROOT / "docs" / "comparison.md", "paperlib compare")
+        return _link(ROOT / "docs" / "comparison.md", "docs/comparison.md")
     by_notebook: dict[Path, list[str]] = {}
     for place in run.places:
         by_notebook.setdefault(place.notebook, []).append(place.name)

@@ -1,4 +1,6 @@
-"""Which reductions keep what print shows: the scores of the ladders, and the page docs/calibration.md.
+"""Find the reductions that keep the order in print: score the ladders, and write docs/calibration.md.
+
+    python docs/studies/calibration.py --jobs 2
 
 A ladder is scored by how it orders the methods, and by how near FedAvg comes to its accuracy at full length or in
 print. In the one-shot setting, where the server costs most, it is scored by criteria that know nothing of the order.
@@ -9,19 +11,22 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import typer
+from ladders import COLUMNS, FULL, SEEDS, Column, everything, experiments
 from scipy import stats
+from shared import play_missing
 
 from paperlib import papers
+from paperlib.cli import CORES, sentences
 from paperlib.experiment import Experiment
 from paperlib.files import write_between
-from paperlib.papers import budget
+from paperlib.papers import budget, shipped_runs
 from paperlib.papers.cells import reading
 from paperlib.papers.collection import finished
 from paperlib.papers.scales import with_stand_in
 from paperlib.papers.specs import TableSpec
 from paperlib.paths import ROOT
 from paperlib.reports import markdown
-from paperlib.reports.ladders import COLUMNS, FULL, SEEDS, Column, everything, experiments
 from paperlib.runs import cost
 from paperlib.runs.store import Run
 
@@ -171,3 +176,21 @@ def write_page(page: Path = PAGE) -> Path:
     planned = everything() + [e for name in COLUMNS for es in experiments(name).get(FULL, {}).values() for e in es]
     write_between(page, "calibration", block(finished(planned)))
     return page
+
+
+def main(column: list[str] | None = None, jobs: int = CORES, ship: bool = False, compute: bool = True) -> None:
+    """Make the missing runs of some columns, or of all, and write docs/calibration.md.
+
+    --ship adds this machine's runs to data/reference; --no-compute leaves the missing runs out.
+    """
+    with sentences():
+        planned = everything(column or COLUMNS)
+        if compute:
+            play_missing(planned, jobs)
+        if ship:
+            shipped_runs.ship(finished(planned, shipped=False).values(), "calibration")
+        print(f"written to {write_page()}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,6 +1,6 @@
 """The columns of docs/calibration.md: what is run, with which ladders of reductions.
 
-A column is run with several ladders, all at one cost, so that `paperlib.reports.calibration` can score them. No column
+A column is run with several ladders, all at one cost, so that calibration.py can score them. No column
 of these is judged.
 """
 

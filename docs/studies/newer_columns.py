@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
+from shared import spread
 
 from paperlib import papers
 from paperlib.experiment import Experiment
@@ -13,7 +14,6 @@ from paperlib.papers.newer import NEWER
 from paperlib.papers.results import Results
 from paperlib.papers.specs import TableSpec
 from paperlib.quantities.agreement import mean_interval
-from paperlib.reports.markdown import spread
 from paperlib.runs.store import Run
 
 COLUMNS = (("gc_fed", "T5"), ("fedacd", "T1"))

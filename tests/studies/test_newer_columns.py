@@ -1,12 +1,12 @@
 """The newer methods beside a paper's own, on the shipped runs of two columns."""
 
+import newer_columns
 import numpy as np
 import pytest
 from scipy import stats
 
 from paperlib import papers
 from paperlib.papers import shipped_runs
-from paperlib.reports import newer_columns
 
 
 @pytest.fixture(scope="module")

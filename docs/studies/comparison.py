@@ -1,7 +1,9 @@
-"""All multi-round methods in one setting: the experiments behind `docs/comparison.md`, and the tables of the page.
+"""Run all multi-round methods in one setting, and write the tables of docs/comparison.md.
+
+    python docs/studies/comparison.py --seeds 3 --jobs 2
 
 5 of 20 clients, Dirichlet 0.1, three seeds, on MNIST, Fashion-MNIST and CIFAR-10; every method with its default options
-and FedAvg's optimizer. It says how the implementations behave side by side, not how the papers tuned them. Methods that
+and FedAvg's optimizer. The tables compare the implementations, not the methods as the papers tuned them. Methods that
 fall far behind are run once more as their sources use them. The findings stand on the page itself.
 """
 
@@ -11,18 +13,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import newer_columns
 import pandas as pd
+import typer
+from shared import play_missing, spread
 
 from paperlib.checks import whole
+from paperlib.cli import CORES, sentences
 from paperlib.experiment import Experiment
 from paperlib.files import write_between
 from paperlib.methods import REGISTRY
-from paperlib.papers import settings
+from paperlib.papers import settings, shipped_runs
 from paperlib.papers.catalogue import TITLES
 from paperlib.papers.collection import finished
 from paperlib.papers.printed import printed
 from paperlib.paths import ROOT
-from paperlib.reports import markdown, newer_columns
+from paperlib.reports import markdown
 from paperlib.runs.store import Run
 
 PAGE = ROOT / "docs" / "comparison.md"
@@ -134,7 +140,7 @@ def table(runs: Mapping[Experiment, Run], seeds: int = 3) -> pd.DataFrame:
             ]
             values = pd.Series([accuracy(run) for run, _ in pairs], dtype=float)
             row["failed"] += int(values.isna().sum())
-            row[title] = markdown.spread(values)
+            row[title] = spread(values)
             means.append(values.fillna(0).mean())  # a failed run is worth nothing
             reached = [_rounds_to(run, base.summary["best_accuracy"]) for run, base in pairs]
             rounds = [r for r in reached if r is not None]
@@ -196,7 +202,7 @@ def changed(runs: Mapping[Experiment, Run], seeds: int = 3) -> pd.DataFrame:
             ]
             gain = pd.Series([now - before for now, before in pairs], dtype=float)
             text = f" ({gain.mean():+.1f})" if len(gain) and gain.notna().all() else ""
-            row[DATASETS[dataset]] = markdown.spread(pd.Series([now for now, _ in pairs], dtype=float)) + text
+            row[DATASETS[dataset]] = spread(pd.Series([now for now, _ in pairs], dtype=float)) + text
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -246,3 +252,17 @@ def write_page(runs: Mapping[Experiment, Run], seeds: int = 3, path: Path = PAGE
 
 def _markdown(frame: pd.DataFrame) -> str:
     return markdown.table([name.strip() for name in frame.columns], frame.astype(str).values.tolist())
+
+
+def main(seeds: int = 3, jobs: int = CORES, ship: bool = False) -> None:
+    """Make the missing runs and write docs/comparison.md; --ship adds this machine's runs to data/reference."""
+    with sentences():
+        planned = experiments(seeds)
+        runs = play_missing(planned, jobs)
+        if ship:
+            shipped_runs.ship(finished(planned, shipped=False).values(), "comparison-small")
+        print(f"written to {write_page(runs, seeds)}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

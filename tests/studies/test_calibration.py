@@ -1,13 +1,16 @@
 """The calibration of the reductions: equal cost, equal methods, and scores that follow from the runs."""
 
+import shutil
+from pathlib import Path
+
+import calibration
 import pandas as pd
 import pytest
+from calibration import criteria, scores
+from ladders import COLUMNS, FULL, everything, experiments
 
 from paperlib import papers
 from paperlib.papers.scales import SMALL
-from paperlib.reports import calibration
-from paperlib.reports.calibration import criteria, scores
-from paperlib.reports.ladders import COLUMNS, FULL, everything, experiments
 from paperlib.runs import cost
 from paperlib.runs.store import Run
 
@@ -113,6 +116,11 @@ def test_that_column_has_the_setting_of_scale_small():
     only = {**column.only, "method": "fedavg"}
     small = papers.experiments(column.paper, column.table, scale="small", seeds=1, only=only)
     assert small[0] in everything([OF_FEDAVG])
+
+
+def test_the_page_in_the_docs_is_made_of_the_shipped_runs(tmp_path):
+    page = Path(shutil.copy(calibration.PAGE, tmp_path))
+    assert calibration.write_page(page).read_text() == calibration.PAGE.read_text()
 
 
 def test_the_page_has_every_column_and_an_unknown_one_is_refused():

@@ -1,13 +1,9 @@
 """The page that compares all multi-round methods, from runs with numbers made up and from the shipped ones."""
 
+import comparison
 import pandas as pd
 import pytest
-
-from paperlib.papers import shipped_runs
-from paperlib.papers.printed import printed
-from paperlib.paths import ROOT
-from paperlib.reports import comparison
-from paperlib.reports.comparison import (
+from comparison import (
     CHANGED,
     DATASETS,
     METHODS,
@@ -18,6 +14,10 @@ from paperlib.reports.comparison import (
     table,
     verdict,
 )
+
+from paperlib.papers import shipped_runs
+from paperlib.papers.printed import printed
+from paperlib.paths import ROOT
 from paperlib.runs.store import Run
 
 

@@ -1,0 +1,25 @@
+"""Functions that several studies use."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from paperlib.experiment import Experiment
+from paperlib.papers.collection import finished
+from paperlib.runs.many import run_many
+from paperlib.runs.store import Run
+
+
+def play_missing(experiments: Sequence[Experiment], jobs: int) -> dict[Experiment, Run]:
+    """Return the runs of experiments; those that are neither here nor shipped are played now, ``jobs`` at a time."""
+    runs = finished(experiments)
+    missing = [e for e in experiments if e not in runs]
+    return runs | dict(zip(missing, run_many(missing, jobs, progress=True), strict=True))
+
+
+def spread(values: pd.Series) -> str:
+    """Return "mean ± standard deviation", or how many values failed: a mean of the others would flatter."""
+    if not len(values):
+        return "not run"
+    failed = int(values.isna().sum())
+    return f"{failed} of {len(values)} failed" if failed else f"{values.mean():.1f} ± {values.std():.1f}"
