@@ -32,7 +32,7 @@ console = Console()
 
 Paper = Annotated[str, typer.Argument(help="fedgps, fedacd, gc_fed, fedhydra or fedimpro")]
 Name = Annotated[str, typer.Argument(help="a table or figure, such as T5 or F6")]
-Scale = Annotated[str, typer.Option(help="smoke, small, paper, or operations per run, such as 1e14")]
+Scale = Annotated[str, typer.Option(help="smoke, mini, small, paper, or operations per run, such as 1e14")]
 Budget = Annotated[
     str | None, typer.Option(help="instead of a scale: operations per run, such as 1e14, or time for all, such as 2h")
 ]
@@ -233,6 +233,7 @@ def plan(
             console.print(f"written to {planning.write_page()}", soft_wrap=True)
             return
         gpu = gpu_cost.device(device) if device else None
+        began, busy = time.perf_counter(), time.process_time()
         names = {paper: [name] if name else []} if paper else {}
         scale = chosen_scale(scale, budget, names, seeds, jobs, only)
         grids = planning.grids(paper, scale, seeds, name, chosen_fields(only))
@@ -244,7 +245,9 @@ def plan(
         for row in planning.as_text(table).itertuples():
             view.add_row(*row)
         console.print(view)
-        console.print(planning.NOTE_OF_GPU.format(title=gpu.title) if gpu else planning.NOTE, soft_wrap=True)
+        had = min(1.0, (time.process_time() - busy) / (time.perf_counter() - began))
+        note = planning.NOTE_OF_GPU.format(title=gpu.title) if gpu else f"{planning.NOTE} {planning.LOAD.format(had)}"
+        console.print(note, soft_wrap=True)
         console.print()
         for line in planning.settings(paper, scale, name, chosen_fields(only)) if paper else ():
             console.print(Padding(Text(line), (0, 0, 0, 2)))

@@ -1,6 +1,7 @@
 """What runs cost, before they are run."""
 
 import json
+import time
 
 import pytest
 
@@ -32,6 +33,18 @@ def test_a_method_costs_the_operations_that_its_step_needs():
     assert cost.factor("vhl", 32) == pytest.approx(1 + 128 / 32, rel=0.05)
     assert cost.factor("vhl", 128) == pytest.approx(1 + 128 / 128, rel=0.05)
     assert cost.operations(E.replace(method="vhl", batch_size=256)) < cost.operations(E.replace(method="vhl"))
+
+
+def test_waiting_costs_no_time_of_a_step(monkeypatch):
+    """A step is measured in processor time: on a busy machine it waits, and costs what it costs on an idle one."""
+    cross_entropy = cost.cross_entropy
+
+    def waiting(*arguments):
+        time.sleep(1.0)
+        return cross_entropy(*arguments)
+
+    monkeypatch.setattr(cost, "cross_entropy", waiting)
+    assert cost.step("mlp", 1 / 16, (1, 8, 8), 7) * cost.BATCH < 0.9
 
 
 def test_the_server_of_a_one_shot_method_costs_more_than_its_clients_upload():

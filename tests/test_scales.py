@@ -15,7 +15,7 @@ from paperlib.data.datasets import load
 from paperlib.federated.context import Context
 from paperlib.papers import budget, scales
 from paperlib.papers.budget import SHALLOWER, one_shot_setting, reductions, share
-from paperlib.papers.scales import SMALL, STAND_INS, at_scale, chosen, rules, scale_name, settings, with_stand_in
+from paperlib.papers.scales import BUDGETS, STAND_INS, at_scale, chosen, rules, scale_name, settings, with_stand_in
 from paperlib.papers.specs import needed
 from paperlib.runs import cost
 from paperlib.runs.prepare import history_rows, parts_of
@@ -78,7 +78,7 @@ def test_a_budget_never_touches_local_steps_participation_skew_and_rates(paper):
         assert r.model in (e.model, SHALLOWER.get(e.model))
 
 
-@pytest.mark.parametrize("scale", [SMALL, 1e14])
+@pytest.mark.parametrize("scale", [BUDGETS["small"], 1e14])
 @pytest.mark.parametrize("paper", papers.TITLES)
 def test_a_run_spends_its_budget_and_no_more(paper, scale):
     """At least three fifths of it, but for coarse steps: the next side of the images, the next width of a GroupNorm."""
@@ -89,6 +89,27 @@ def test_a_run_spends_its_budget_and_no_more(paper, scale):
         if not one_shot_setting(e) and changed(with_stand_in(e), r) - {"image_size"} and spent < 0.6 * scale:
             assert r.rounds == e.rounds and r.sample_share == 1 and r.local_epochs == e.local_epochs
             assert all(operations(finer) > scale for finer in one_step_back(r))
+
+
+@pytest.mark.parametrize("paper", papers.TITLES)
+def test_scale_mini_fits_every_printed_setting(paper):
+    """Within 3e12 operations, and otherwise in the least budget in which the setting fits."""
+    for e in printed(paper):
+        if one_shot_setting(e) and (e.method != "fedhydra" or e.method_options):
+            continue  # reduced as FedHydra's run of its column
+        r = at_scale(e, "mini")
+        least = operations(r)
+        assert r == budget.within(with_stand_in(e), max(least, BUDGETS["mini"]))
+        if least > BUDGETS["mini"]:
+            with pytest.raises(ValueError, match="too small"):
+                at_scale(e, 0.99 * least)
+
+
+def test_the_caption_names_a_run_that_no_reduction_brings_within_mini():
+    above = [e for e in printed("fedimpro") if budget.spent(at_scale(e, "mini")) > BUDGETS["mini"]]
+    lines = settings("mini", above)
+    assert lines and all("the smallest run there is (" in line for line in lines)
+    assert not any("smallest run" in line for line in settings("mini", [GC_FED, EMNIST]))
 
 
 def one_step_back(r):
@@ -237,7 +258,7 @@ def test_all_servers_of_a_column_do_the_same_part():
 
 def test_budgets_that_give_one_setting_give_one_digest():
     assert at_scale(EMNIST, "small").digest == at_scale(EMNIST, 1e14).digest == EMNIST.digest
-    assert at_scale(GC_FED, SMALL) == at_scale(GC_FED, "small") == at_scale(GC_FED, "3e13")
+    assert at_scale(GC_FED, BUDGETS["small"]) == at_scale(GC_FED, "small") == at_scale(GC_FED, "3e13")
     first, second = at_scale(GC_FED, 1.0e15), at_scale(GC_FED, 1.001e15)
     assert first.digest == second.digest != GC_FED.digest
 
@@ -334,7 +355,7 @@ def test_smoke_moves_fedimpros_cut_with_the_network_and_shortens_its_ramp():
 )
 def test_what_is_neither_a_name_nor_a_number_above_0_is_no_scale(scale):
     with pytest.raises(
-        ValueError, match="^unknown scale .*; choose one of smoke, small, paper, or a number of operation"
+        ValueError, match="^unknown scale .*; choose one of smoke, mini, small, paper, or a number of operation"
     ):
         at_scale(GC_FED, scale)
 

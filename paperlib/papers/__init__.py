@@ -142,7 +142,7 @@ def table(
 ) -> ResultTable | DescriptionTable:
     """A table of a paper with our values beside the printed ones, or a description.
 
-    scale: "smoke", "small", "paper", or a budget in operations per run, such as 1e14 (see `paperlib.papers.scales`).
+    scale: "smoke", "mini", "small", "paper", or operations per run, such as 1e14 (see `paperlib.papers.scales`).
     seeds: number of seeds, 0 to seeds - 1.
     recompute, jobs, together, executor, store: see `paperlib.papers.collection.collect`; compute=False runs nothing.
     overrides: replaces values of `hyperparameters(paper)`, by method or for "all", such as

@@ -58,14 +58,23 @@ Reduction = Callable[[Experiment, Target], Experiment]
 Number = TypeVar("Number", int, float)
 
 
-def within(printed: Experiment, budget: float, ladder: tuple[Reduction, ...] | None = None) -> Experiment:
-    """The experiment reduced until its FedAvg run costs at most ``budget`` operations.
+def within(
+    printed: Experiment, budget: float, ladder: tuple[Reduction, ...] | None = None, or_least: bool = False
+) -> Experiment:
+    """Reduce the experiment until its FedAvg run costs at most ``budget`` operations.
 
-    ladder: reductions in order (default: `LADDER` or `ONE_SHOT_LADDER`). Raises ValueError for a budget that is too
-    small, naming the smallest that fits.
+    ladder: reductions in order (default: `LADDER` or `ONE_SHOT_LADDER`). or_least: where no reduction reaches the
+    budget, return the smallest run there is; otherwise raise a ValueError that names its operations.
     """
     usual = ONE_SHOT_LADDER if one_shot_setting(printed) else LADDER
-    changes, on_server = _changes(Target(_reference(printed), printed.client_models, budget, ladder or usual))
+    target = Target(_reference(printed), printed.client_models, budget, ladder or usual)
+    changes, on_server, least = _changes(target)
+    if least > budget and not or_least:
+        raise ValueError(
+            f"a budget of {spelled(budget)} operations is too small for a run on {printed.dataset} with "
+            f"{printed.model}, {printed.sampled} of {printed.clients} clients: the smallest that fits is "
+            f"{spelled(least, upwards=True)}"
+        )
     if not changes and not on_server:
         return printed
     length = changes.get("rounds", printed.rounds) / printed.rounds
@@ -94,10 +103,13 @@ def spelled(operations: float, upwards: bool = False) -> str:
 
 
 def share(printed: Experiment, reduced: Experiment) -> float:
-    """Operations of the reduced run over the printed ones, both counted for FedAvg or for the one-shot method."""
-    if is_one_shot(printed):
-        return cost.operations(reduced) / cost.operations(printed)
-    return cost.operations(_fedavg(reduced)) / cost.operations(_fedavg(printed))
+    """Return the operations of the reduced run over the printed ones."""
+    return spent(reduced) / spent(printed)
+
+
+def spent(e: Experiment) -> float:
+    """Return the operations of a run, counted for FedAvg or for the one-shot method."""
+    return cost.operations(e if is_one_shot(e) else _fedavg(e))
 
 
 def reductions(printed: Experiment, reduced: Experiment) -> list[str]:
@@ -151,8 +163,8 @@ def _of_method(method: str, **setting: Any) -> Experiment:
 
 
 @cache
-def _changes(target: Target) -> tuple[dict[str, Any], dict[str, float]]:
-    """The changes by a budget: field -> value, and option of the server -> factor."""
+def _changes(target: Target) -> tuple[dict[str, Any], dict[str, float], float]:
+    """Return the changes by a budget (field -> value, option of the server -> factor) and the operations left."""
     printed, budget = target.printed, target.budget
     reduced = _at_hand(printed)
     for reduce in target.ladder:
@@ -164,15 +176,10 @@ def _changes(target: Target) -> tuple[dict[str, Any], dict[str, float]]:
         reduced = thin(reduced.sample_share)(reduced, target)
     if reduced.rounds < printed.rounds:
         reduced = shorten(reduced.rounds / printed.rounds)(reduced, target)
-    if (least := cost.operations(reduced)) > budget:
-        raise ValueError(
-            f"a budget of {spelled(budget)} operations is too small for a run on {printed.dataset} with "
-            f"{printed.model}, {printed.sampled} of {printed.clients} clients: the smallest that fits is "
-            f"{spelled(least, upwards=True)}"
-        )
     changes = {name: getattr(reduced, name) for name in SETTING if getattr(reduced, name) != getattr(printed, name)}
     whole = vars(oneshot.build("fedhydra"))
-    return changes, {name: value / whole[name] for name, value in reduced.method_options.items()}
+    on_server = {name: value / whole[name] for name, value in reduced.method_options.items()}
+    return changes, on_server, cost.operations(reduced)
 
 
 def _at_hand(e: Experiment) -> Experiment:

@@ -1,4 +1,4 @@
-"""The operations of all networks in the papers' runs at scale small, counted once and stored.
+"""The operations of all networks in the papers' runs at scales mini and small, counted once and stored.
 
 Counting one network takes a tenth of a second, and a list of runs needs hundreds.
 """
@@ -8,14 +8,15 @@ import json
 from paperlib import papers
 from paperlib.files import write
 from paperlib.networks.operations import FILE, counted
-from paperlib.papers.scales import settings
+from paperlib.papers.scales import BUDGETS, settings
 
 
 def describe_all() -> None:
-    """Describe all settings of all papers at scale small, which looks up the operations of every network."""
+    """Describe all settings of all papers within the named budgets, which looks up the operations of every network."""
     for paper in papers.TITLES:
         for name in (*papers.tables(paper), *papers.figures(paper)):
-            settings("small", papers.experiments(paper, name, scale="paper", seeds=1))
+            for scale in BUDGETS:
+                settings(scale, papers.experiments(paper, name, scale="paper", seeds=1))
 
 
 def update() -> None:

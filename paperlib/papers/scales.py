@@ -1,7 +1,8 @@
 """The scales, which turn a setting of a paper into one that can be run.
 
-``smoke`` shows in seconds that everything runs. ``paper`` is exactly as printed. ``small`` and every number of
-operations are budgets: the setting nearest to print that fits (`paperlib.papers.budget`).
+``smoke`` shows in seconds that everything runs. ``paper`` is exactly as printed. ``mini``, ``small`` and every number
+of operations are budgets: the setting nearest to print that fits (`paperlib.papers.budget`). ``mini`` fits every
+setting: where its budget is too small, it takes the smallest run there is.
 """
 
 import re
@@ -21,18 +22,18 @@ from paperlib.runs import cost
 
 Scale = str | float
 
-SMALL = 3e13  # operations of FedAvg's run: six to ten minutes on two cores
+BUDGETS = {"mini": 3e12, "small": 3e13}  # operations of FedAvg's run: about one minute, and about eight, of one core
 MOST = 1e300  # operations: the largest budget, larger than any run
+NEAREST = "the setting nearest to print in which FedAvg's run costs at most {} operations"
+KEPT = "Local steps, participation, skew, rates and the kind of network are those of print."
 RULES = {
     "smoke": (
         "digits (8x8, enlarged to 28x28) for every data set, an eighth-width CNN (MLP: quarter width) for every "
         "network, 20 clients, 15 rounds, a third of the local epochs. Shows that everything runs; the numbers mean "
         "nothing else."
     ),
-    "small": (
-        f"the setting nearest to print in which FedAvg's run costs at most {budget.spelled(SMALL)} operations. Local "
-        "steps, participation, skew, rates and the kind of network are those of print."
-    ),
+    "mini": f"{NEAREST.format(budget.spelled(BUDGETS['mini']))}, or the smallest run there is. {KEPT}",
+    "small": f"{NEAREST.format(budget.spelled(BUDGETS['small']))}. {KEPT}",
     "paper": "exactly as printed.",
 }
 # For the setting of the one-shot methods, including FedAvg.
@@ -65,7 +66,8 @@ def at_scale(experiment: Experiment, scale: Scale) -> Experiment:
         return experiment
     if name == "smoke":
         return smoke_one_shot(experiment) if one_shot_setting(experiment) else smoke(experiment)
-    return budget.within(with_stand_in(experiment), SMALL if name == "small" else float(name))
+    operations = BUDGETS[name] if name in BUDGETS else float(name)
+    return budget.within(with_stand_in(experiment), operations, or_least=name == "mini")
 
 
 def smoke(e: Experiment) -> Experiment:
@@ -190,17 +192,19 @@ def rules(scale: Scale, experiments: Sequence[Experiment]) -> str:
         if name == "smoke" and any(e.clients == 1 for e in experiments):
             text += " Centralized training has one client that holds everything."
         return text
-    text = f"Scale small: {RULES['small']}" if name == "small" else f"At most {name} operations of FedAvg per run."
+    text = f"Scale {name}: {RULES[name]}" if name in RULES else f"At most {name} operations of FedAvg per run."
     return "\n".join([text, *settings(name, experiments)])
 
 
 def settings(scale: Scale, experiments: Sequence[Experiment]) -> list[str]:
-    """A line per setting of a grid: its changes at a scale, and its share of the printed operations."""
+    """Describe each setting of a grid in a line: its changes at a scale, and its share of the printed operations."""
     texts: dict[str, list[str]] = {}
     for place, e in _dearest(experiments).items():
         reduced = at_scale(e, scale)
         changes, share = ", ".join(budget.reductions(e, reduced)), percent(budget.share(e, reduced))
         text = f"{changes}; {share} of the printed operations." if changes else "as printed."
+        if (spent := budget.spent(reduced)) > BUDGETS.get(scale_name(scale), MOST):
+            text = f"{text[:-1]}, the smallest run there is ({budget.spelled(spent)} operations)."
         texts.setdefault(text, []).append(place)
     return [f"{'; '.join(places)}: {text}" for text, places in texts.items()]
 

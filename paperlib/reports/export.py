@@ -27,7 +27,7 @@ LICENSE = "https://opensource.org/license/mit"
 # What the table says of a run beside the fields of its experiment, its summary and its history: type and meaning.
 RUN = {
     "digest": ("text", "the run's name: a hash of the fields that differ from their defaults"),
-    "scale": ("text", "smoke, small, paper, or a budget in operations per run; empty where no paper needs the run"),
+    "scale": ("text", "smoke, mini, small, paper, or operations per run; empty where no paper needs it"),
     "papers": ("text", "papers whose tables and figures are made from the run, separated by semicolons"),
     "places": ("text", "those tables and figures, such as gc_fed T5, separated by semicolons"),
     "origin": ("text", "shipped, or own for a run of the machine that exported the table"),

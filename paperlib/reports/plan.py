@@ -23,9 +23,10 @@ GPU = 1e13  # operations per second that one GPU is assumed to sustain
 NOTE = (
     "A run that several tables share counts in each of them, and once in the last row; clients that several one-shot "
     "runs share train once. Samples are those of FedAvg's training steps that the runs are worth. Left is what is "
-    "neither finished here nor shipped, and what run --rest runs; its hours, by a training step that was measured here "
-    "on one thread: of one core, and until the last run is done with so many jobs, the longest runs first."
+    "neither finished here nor shipped, and what run --rest runs; its hours, by the processor time of a step here on "
+    "one thread: of one core, and until the last run is done with so many jobs, the longest runs first."
 )
+LOAD = "While this was measured, other work left {:.0%} of a core: runs beside that work take so much longer."
 NOTE_OF_GPU = (
     "A run that several tables share counts in each of them, and once in the last row. GPU hours: of what is left, on "
     "one {title}, by a model and not by a measurement: a step takes as long as its operations at the peak rate, its "

@@ -13,7 +13,7 @@ from paperlib.runs.listing import Listing, finished_runs
 from paperlib.runs.records import read_history
 from paperlib.runs.store import evaluated
 
-ORDER = {scale: place for place, scale in enumerate(("paper", "small", "smoke", ""))}
+ORDER = {scale: place for place, scale in enumerate(("paper", "small", "mini", "smoke", ""))}
 # Column of the list -> its width in characters.
 WIDTHS = {
     "scale": 5, "in": 20, "method": 13, "data set": 11, "setting": 41, "seed": 4, "last 10": 8, "best": 7,

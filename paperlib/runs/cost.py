@@ -29,7 +29,7 @@ from paperlib.workers import worker_pool
 
 BATCH = 32  # least batch of a step that is measured, unless the run's is smaller
 MEASURED = 2e10  # operations of a measured step in a larger batch: about .3 seconds
-LONG = 0.2  # seconds of a step that is measured once: what disturbs the machine is short beside it
+LONG = 0.2  # seconds of a step that is measured twice, the first time to warm the caches; shorter ones more often
 # Options that make the one-time preparation of a method cheap; a step costs the same.
 CHEAP = {name: {"surrogate_images": 1} for name in ("fedgps", "fedgps_cf", "vhl")}
 FORWARD = 1 / 3  # share of a training step spent in the forward pass
@@ -122,7 +122,10 @@ def batch(experiment: Experiment) -> float:
 
 @cache
 def step(model: str, width: float, shape: tuple[int, int, int], classes: int, batch: int = BATCH) -> float:
-    """Seconds per sample of a forward and a backward pass, measured here on one thread, in a batch or a part of it."""
+    """Measure the seconds per sample of a forward and a backward pass in a batch, or in a part of it.
+
+    They are processor time of one thread, and the best of several: other processes on the machine hardly change them.
+    """
     net = networks.build(model, shape, classes, width)
     theta = net.initial(torch_rng(0, "cost")).requires_grad_()
     buffers = net.initial_buffers()
@@ -131,12 +134,12 @@ def step(model: str, width: float, shape: tuple[int, int, int], classes: int, ba
     y = torch.arange(size) % classes
     with worker_pool(1):
         best = float("inf")
-        for _ in range(3):
-            started = time.perf_counter()
+        for turn in range(5):
+            started = time.thread_time()
             loss = cross_entropy(net(theta, x, buffers=buffers, train=True, generator=torch_rng(0, "cost")), y)
             torch.autograd.grad(loss, theta)
-            best = min(best, time.perf_counter() - started)
-            if best > LONG:
+            best = min(best, time.thread_time() - started)
+            if turn and best > LONG:
                 break
     return best / size
 
