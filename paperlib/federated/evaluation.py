@@ -29,9 +29,8 @@ class Scores:
 
 def evaluate(net: Network, theta: Tensor, buffers: Tensor, data: Dataset, pool: Executor) -> Scores:
     """Scores on the whole test set; batches run side by side in the pool."""
-    y, batch = data.test_labels, BATCH if net.size < LARGE else LARGE_BATCH
-    if theta.device.type != "cpu":
-        batch = GPU_BATCH
+    y, on_cpu = data.test_labels, theta.device.type == "cpu"
+    batch = GPU_BATCH if not on_cpu else BATCH if net.size < LARGE else LARGE_BATCH
 
     def score(start: int) -> tuple[Tensor, Tensor]:
         images, labels = data.test_images[start : start + batch], y[start : start + batch]
@@ -42,5 +41,5 @@ def evaluate(net: Network, theta: Tensor, buffers: Tensor, data: Dataset, pool: 
     hits, losses = zip(*pool.map(score, range(0, len(y), batch)), strict=True)
     correct = torch.cat(hits).cpu()  # here the host waits for a GPU, and nowhere before
     samples, class_hits = (torch.bincount(labels, minlength=data.num_classes) for labels in (y.cpu(), y.cpu()[correct]))
-    loss = sum(torch.stack(losses).tolist()) / len(y)
-    return Scores(100 * int(correct.sum()) / len(y), loss, 1 - class_hits.double() / samples)
+    errors = 1 - class_hits.double() / samples
+    return Scores(100 * int(correct.sum()) / len(y), sum(torch.stack(losses).tolist()) / len(y), errors)
