@@ -17,13 +17,12 @@ NOTEBOOKS = ROOT / "notebooks"
 
 
 def runs() -> Path | str:
-    """The default store: PAPERLIB_RUNS, a folder or an address such as s3://bucket/runs, else runs/."""
-    place = os.environ.get("PAPERLIB_RUNS") or _written() / "runs"
-    return place if "://" in str(place) else Path(place)
+    """Return the folder of the default store: PAPERLIB_RUNS, else runs/."""
+    return os.environ.get("PAPERLIB_RUNS") or _written() / "runs"
 
 
 def copies() -> Path:
-    """Folder for files that can be restored: copies of remote stores, and surrogate images.
+    """Folder for files that can be restored, such as surrogate images.
 
     PAPERLIB_COPIES, else a folder in the user's cache.
     """

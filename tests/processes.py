@@ -9,7 +9,6 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 from paperlib import Experiment, run
-from paperlib.runs import remote
 from paperlib.runs import store as store_module
 from paperlib.runs.runner import run_together
 from paperlib.runs.store import Store
@@ -25,14 +24,12 @@ def play_and_kill(
     pause: float,
     how: signal.Signals = signal.SIGKILL,
     beside: Sequence[Experiment] = (),
-    copies: Path | None = None,
 ) -> None:
     """Go on with a run in a process that is killed a moment after it has ``goal`` rounds, or at the round ``last``.
 
-    beside: runs that are played with it as one stack. copies: of the machine that it is played on, where the store lies
-    at an address.
+    beside: runs that are played with it as one stack.
     """
-    process = forkserver.Process(target=_play_until, args=(last, e, beside, shelf.place, copies))
+    process = forkserver.Process(target=_play_until, args=(last, e, beside, shelf.path))
     process.start()
     while shelf.rounds_done(e) < goal and process.is_alive():
         time.sleep(0.001)
@@ -42,17 +39,14 @@ def play_and_kill(
     assert process.exitcode == -how  # it was running, and had not ended by itself
 
 
-def _play_until(last: int, e: Experiment, beside: Sequence[Experiment], store: Path | str, copies: Path | None) -> None:
+def _play_until(last: int, e: Experiment, beside: Sequence[Experiment], store: Path) -> None:
     """Wait after a round to be killed: however late that happens, the run has not come to its end."""
 
     def wait(row):
         while row["round"] >= last:
             time.sleep(1)
 
-    # Of this process, which ends: every round is saved, however long that takes, and claims of the dead count little.
-    store_module.ALLOWED, remote.BEAT, remote.PATIENCE = float("inf"), 0.02, 0.5
-    if copies is not None:
-        os.environ["PAPERLIB_COPIES"] = str(copies)
+    store_module.ALLOWED = float("inf")  # of this process, which ends: every round is saved, however long that takes
     if beside:
         run_together([e, *beside], store=store, on_round=wait)
     else:

@@ -4,6 +4,9 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
+import subprocess
+import sys
 import warnings
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -17,7 +20,6 @@ from paperlib import Experiment, Run, run, run_many
 from paperlib.data import load
 from paperlib.federated import client_states
 from paperlib.federated.progress import Progress
-from paperlib.paths import runs
 from paperlib.runs import runner
 from paperlib.runs import store as store_module
 from paperlib.runs.store import Saver, Store, evaluated
@@ -79,7 +81,7 @@ def test_folder_of_a_finished_run_holds_its_record_and_nothing_else(tiny, store,
 def test_default_store_is_the_folder_of_the_environment(tiny, monkeypatch, tmp_path):
     monkeypatch.setenv("PAPERLIB_RUNS", str(tmp_path / "elsewhere"))
     assert run(tiny).folder == tmp_path / "elsewhere" / tiny.digest
-    assert runs() == tmp_path / "elsewhere"
+    assert Store().path == tmp_path / "elsewhere"
 
 
 def test_unknown_run_is_none_and_has_no_rounds(tiny, store):
@@ -444,3 +446,60 @@ def test_a_grid_of_which_one_run_is_impossible_plays_none(tiny, store, monkeypat
     with pytest.raises(ValueError, match=sentence):
         run_many([tiny, tiny.replace(seed=1), tiny.replace(**changes)], store=store)
     assert not store.exists()
+
+
+TWO_MACHINES = """
+import json, sys, time
+from pathlib import Path
+clock, offset = time.time, float(sys.argv[1])
+time.time = lambda: clock() + offset
+from paperlib import Experiment, run
+if __name__ == "__main__":
+    for values in json.loads(Path(sys.argv[3]).read_text()):
+        run(Experiment(**values), store=sys.argv[2], workers=1, on_round=lambda row: print(row["round"], flush=True))
+"""
+
+
+def test_two_machines_with_clocks_an_hour_apart_share_a_folder(tiny, tmp_path):
+    grid = [tiny.replace(method="scaffold", rounds=30, seed=seed) for seed in range(4)]
+    (tmp_path / "grid.json").write_text(json.dumps([json.loads(e.to_json()) for e in grid]))
+    (tmp_path / "machine.py").write_text(TWO_MACHINES)
+    machines = []
+    for offset in (-1800, 1800):
+        command = [sys.executable, tmp_path / "machine.py", str(offset), tmp_path / "shared", tmp_path / "grid.json"]
+        machines.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    played = [line for machine in machines for line in machine.communicate()[0].splitlines()]
+    assert [machine.returncode for machine in machines] == [0, 0]
+    assert sorted(map(int, played)) == sorted([*range(1, 31)] * 4)  # none twice
+    alone = run_many(grid, store=tmp_path / "alone")
+    for first, second in zip(run_many(grid, store=tmp_path / "shared"), alone, strict=True):
+        same(first, second)
+
+
+# -- what is no store
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/runs", "file:///runs"])
+def test_an_address_is_refused_with_what_to_do_instead(tiny, monkeypatch, tmp_path, address):
+    monkeypatch.chdir(tmp_path)
+    said = f"'{address}', but must be a folder; sync it, see docs/scale.md"
+    with pytest.raises(ValueError, match=re.escape(f"store is {said}")):
+        run(tiny, store=address)
+    monkeypatch.setenv("PAPERLIB_RUNS", address)
+    with pytest.raises(ValueError, match=re.escape(f"runs is {said}")):
+        run(tiny)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["file", "link to nothing"])
+def test_a_store_that_is_no_folder_is_refused_and_left_as_it_is(tiny, monkeypatch, tmp_path, kind):
+    place = tmp_path / "runs"
+    if kind == "file":
+        place.write_text("mine")
+    else:
+        place.symlink_to(tmp_path / "nowhere")
+    monkeypatch.setenv("PAPERLIB_RUNS", str(place))
+    for ask in (lambda: run(tiny), lambda: run_many([tiny, tiny.replace(seed=1)], jobs=2)):
+        with pytest.raises(ValueError, match=r"^runs is '.*runs', but must be a folder, or None for the usual one$"):
+            ask()
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]

@@ -43,7 +43,7 @@ from paperlib.papers.specs import (
 from paperlib.papers.verdicts import claim_table
 from paperlib.runs.executors import Executor
 from paperlib.runs.many import PROCESSES
-from paperlib.runs.shelf import at
+from paperlib.runs.store import Store
 
 Kind = TypeVar("Kind", TableSpec | DescriptionSpec, FigureSpec)
 
@@ -235,8 +235,7 @@ def _check(
     truth("compute", compute)
     for name, value in (("seeds", seeds), ("jobs", jobs), ("together", together)):
         whole(name, value, 1)
-    if not isinstance(store, Path | str | None):
-        raise ValueError(f"store is {quote(store)}, but must be a folder, or None for the usual one")
+    Store(store)
     if only is not None:
         check_only(only)
 
@@ -263,7 +262,7 @@ def _runs(
     if not shipped:
         runs = finished(planned, store, shipped)
         # Runs kept for their tensors go to another store, so that tables still use the shipped run.
-        planned, store = [e for e in planned if e not in runs], at(store).within("kept").place
+        planned, store = [e for e in planned if e not in runs], Store(store).path / "kept"
     if not compute:
         return runs | finished(planned, store, shipped)
     runs |= finished([e for e in planned if e not in chosen], store, shipped)

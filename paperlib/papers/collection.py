@@ -11,8 +11,7 @@ from paperlib.experiment import Experiment, check_fields
 from paperlib.papers import shipped_runs
 from paperlib.runs.executors import Executor
 from paperlib.runs.many import PROCESSES, run_many
-from paperlib.runs.shelf import at
-from paperlib.runs.store import Run
+from paperlib.runs.store import Run, Store
 
 Runs = dict[Experiment, Run]
 Only = Mapping[str, Any]  # field of an experiment -> its value, or a list of values
@@ -61,7 +60,7 @@ def _listed(value: Any) -> list[Any]:
 
 def finished(experiments: Iterable[Experiment], store: Path | str | None = None, shipped: bool = True) -> Runs:
     """Finished runs of the experiments, in order; a local run takes precedence over a shipped one."""
-    shelf = at(store)
+    shelf = Store(store)
     runs = {}
     for e in experiments:
         run = shelf.finished(e) or (shipped_runs.find(e) if shipped else None)
@@ -72,7 +71,7 @@ def finished(experiments: Iterable[Experiment], store: Path | str | None = None,
 
 def finished_digests(store: Path | str | None = None) -> tuple[set[str], set[str]]:
     """Digests of the finished runs in the store, and of the shipped ones; their files are not checked."""
-    return at(store).digests(), set(shipped_runs.summaries(shipped_runs.REFERENCE))
+    return Store(store).digests(), set(shipped_runs.summaries(shipped_runs.REFERENCE))
 
 
 def collect(

@@ -17,7 +17,7 @@ from paperlib.papers import TITLES
 from paperlib.reports import markdown
 from paperlib.reports.outputs import check_replaced, check_writable
 from paperlib.reports.run_table import Finished, finished
-from paperlib.runs.shelf import at
+from paperlib.runs.store import Store
 from paperlib.version import version
 
 FILES = TABLE, DICTIONARY, CARD, CROISSANT = "runs.parquet", "columns.csv", "README.md", "croissant.json"
@@ -114,7 +114,7 @@ def runs(store: Path | str | None = None) -> pd.DataFrame:
     Columns: those of `RUN`, the fields of the experiment, `SUMMARY`, and those of the histories. Fields that are lists,
     truth, or have names inside are JSON.
     """
-    listed = sorted(finished(at(store).path), key=lambda run: str(run.summary["digest"]))
+    listed = sorted(finished(Store(store).path), key=lambda run: str(run.summary["digest"]))
     # Joined once for all: to give each of thousands of runs fifty columns took most of the time.
     facts = pd.DataFrame(map(_facts, listed), dtype=object).infer_objects()
     rounds = pd.concat([run.history() for run in listed], keys=facts.index).droplevel(1)

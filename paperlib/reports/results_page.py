@@ -22,7 +22,6 @@ from paperlib.quantities.agreement import mean_interval
 from paperlib.reports.pages import render
 from paperlib.reports.run_table import finished, listing
 from paperlib.reports.scorecard import COMPARED
-from paperlib.runs.shelf import at
 from paperlib.runs.store import Store
 
 POINTS = 40  # of a curve
@@ -44,7 +43,7 @@ def write_page(folder: Path | None = None, store: Path | str | None = None) -> P
 
     judged = [gathered(paper, entries(paper), scale) for paper in TITLES for scale in COMPARED]
     data = {
-        "runs": runs(at(store)),
+        "runs": runs(Store(store)),
         "numbers": [number for evidence in judged for number in numbers(evidence)],
         "pairs": [pair for evidence in judged for pair in pairs(evidence)],
         "claims": [claim_record(verdict) for evidence in judged for verdict in verdicts(evidence)],

@@ -25,7 +25,7 @@ class BackgroundRun:
     def __init__(self, experiment: Experiment, store: Store, device: str = "auto"):
         spawn = get_context("spawn")
         self._errors, sender = spawn.Pipe(duplex=False)
-        arguments = (experiment, store.place, device, sender, own_methods.pack([experiment]))
+        arguments = (experiment, store.path, device, sender, own_methods.pack([experiment]))
         self._process = spawn.Process(target=_play, args=arguments, daemon=True, name=f"run {experiment.digest}")
         self._process.start()
         sender.close()  # this side's copy
@@ -71,7 +71,7 @@ def worked_on(experiment: Experiment, store: Store) -> bool:
         return True
 
 
-def _play(experiment: Experiment, store: Path | str, device: str, errors: Connection, methods: bytes) -> None:
+def _play(experiment: Experiment, store: Path, device: str, errors: Connection, methods: bytes) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupting a notebook cell must not stop the run
     end_with_parent()
     try:

@@ -26,17 +26,16 @@ from paperlib.experiment import Experiment
 from paperlib.runs import own_methods
 from paperlib.runs.devices import gpu_numbers
 from paperlib.runs.runner import run
-from paperlib.runs.shelf import at
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where each run is computed. store: folder or address. device: as in `run`. cores: threads of one run.
+    """Where each run is computed. store: folder. device: as in `run`. cores: threads of one run.
 
     methods: those that are not the package's, as `own_methods.pack` gives them.
     """
 
-    store: Path | str
+    store: Path
     device: str = "auto"
     cores: int = 1
     methods: bytes = b""
@@ -147,7 +146,7 @@ def executor(name: str, **options: Any) -> Executor:
 def play(experiment: Experiment, place: Place) -> None:
     """Run an experiment; its start and end are logged."""
     own_methods.register(place.methods)
-    log = _log(at(place.store).path)
+    log = _log(place.store)
     log.info("begins %s %s", experiment.digest, experiment)
     with contextlib.suppress(KeyboardInterrupt):  # the parent reports it once
         try:
@@ -216,7 +215,7 @@ def end_with_parent() -> None:
 
 
 def _log(store: Path) -> logging.Logger:
-    """The log file of this machine and process in the folder ``logs`` of the store or its local copy."""
+    """Return the log file of this machine and process in the folder ``logs`` of the store."""
     name = f"{socket.gethostname()}-{os.getpid()}"
     log = logging.getLogger(f"paperlib.worker.{name}")
     if not log.handlers:

@@ -20,7 +20,6 @@ from paperlib.runs.executors import Executor, Place, Processes, check_guard
 from paperlib.runs.preflight import check_fit
 from paperlib.runs.prepare import check_parts, history_rows
 from paperlib.runs.runner import NotStackable, alike, run, run_together
-from paperlib.runs.shelf import at
 from paperlib.runs.store import Run, Store
 
 PROCESSES = Processes()
@@ -61,7 +60,7 @@ def run_many(
         raise ValueError(f"device is {quote(device)}, but a cluster gives every run its GPUs; choose cuda")
     if jobs > 1 and together > 1:
         raise ValueError(f"jobs is {jobs} and together is {together}, but one of the two must be 1")
-    shelf = at(store)
+    shelf = Store(store)
     unique = list(dict.fromkeys(experiments))
     missing = [e for e in unique if shelf.finished(e) is None]
     if executor == PROCESSES and jobs > 1 and len(missing) > 1:
@@ -80,14 +79,14 @@ def run_many(
             for group in _groups(missing, together):
                 if len(group) > 1:
                     with contextlib.suppress(NotStackable):
-                        run_together(group, store=shelf.place, device=device, on_round=bar.count)
+                        run_together(group, store=shelf.path, device=device, on_round=bar.count)
                 for e in group:  # not stackable, or alone
-                    run(e, store=shelf.place, device=device, on_round=bar.count)
+                    run(e, store=shelf.path, device=device, on_round=bar.count)
         elif missing:
-            place = Place(shelf.place, device, max(1, (os.cpu_count() or 1) // jobs), own_methods.pack(missing))
+            place = Place(shelf.path, device, max(1, (os.cpu_count() or 1) // jobs), own_methods.pack(missing))
             for pending in executor.play(missing, jobs, place):
                 bar.look(pending)
-    return [run(e, store=shelf.place, device=device) for e in experiments]
+    return [run(e, store=shelf.path, device=device) for e in experiments]
 
 
 def _experiments(given: Any) -> list[Experiment]:

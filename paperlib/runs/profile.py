@@ -27,7 +27,6 @@ from paperlib.runs.check import check
 from paperlib.runs.devices import current, single
 from paperlib.runs.measures import measures_of
 from paperlib.runs.prepare import dataset_of, prepare
-from paperlib.runs.shelf import at
 from paperlib.runs.store import Store
 from paperlib.timing import PARTS, Part, listening
 from paperlib.workers import CallingThread, arithmetic, worker_pool
@@ -231,12 +230,12 @@ def described(words: Sequence[str], shipped: Mapping[str, Mapping[str, Any]] | N
 
 
 def _of_run(word: str, shipped: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    shelf = at()
+    shelf = Store()
     places = [Path(word), Path(word) / "experiment.json", shelf.path / word / "experiment.json"]
     path = next((place for place in places if os.path.isfile(place)), None)
     if path is not None:
         return fields_in(path.read_bytes(), one_line(path))
     if word in shipped:
         return dict(shipped[word])
-    where = f"nor the file or folder of a run, nor a digest in {shelf.place}"
+    where = f"nor the file or folder of a run, nor a digest in {shelf.path}"
     raise ValueError(f"{quote(word)} is neither field=value, {where}{' or of a shipped run' if shipped else ''}")

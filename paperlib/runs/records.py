@@ -18,10 +18,10 @@ from paperlib.files import DamagedFile, OtherFormat, read, read_record
 
 DESCRIPTION, HISTORY, STATE = "experiment.json", "history.jsonl", "state.json"
 SUMMARY, PARAMETERS = "summary.json", "parameters.safetensors"
-# Files that this package writes into the folders of runs, trained clients and claims; it deletes no others.
+# Files that this package writes into the folders of runs and trained clients; it deletes no others.
 OURS = re.compile(
     r"(lock|experiment\.json|history\.jsonl|state\.json|summary\.json(\.damaged)?|parameters\.safetensors"
-    r"|checkpoint-\d+\.safetensors|client-\d+-\d+\.safetensors|\d+\.safetensors|\d{9}-[0-9a-f]{32})(\.new)?"
+    r"|checkpoint-\d+\.safetensors|client-\d+-\d+\.safetensors|\d+\.safetensors)(\.new)?"
 )
 ADDRESS = re.compile("[0-9a-f]{16}")
 

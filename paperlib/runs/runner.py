@@ -28,7 +28,6 @@ from paperlib.runs.devices import current, device_name, devices, single
 from paperlib.runs.measures import measures_of
 from paperlib.runs.memory import peak_memory_mb
 from paperlib.runs.prepare import clients_of, dataset_of, prepare, prepare_one_shot
-from paperlib.runs.shelf import at
 from paperlib.runs.store import Run, Saver, Store, evaluated
 from paperlib.version import version
 from paperlib.workers import arithmetic, worker_pool
@@ -50,7 +49,7 @@ def run(
 ) -> Run:
     """Run an experiment to its end, or read the finished run from the store.
 
-    store: folder or address of the runs, see `paperlib.runs.shelf.at`. resume: continue an interrupted run, with the
+    store: folder of the runs, see `paperlib.runs.store.Store`. resume: continue an interrupted run, with the
     same bits as an uninterrupted one; False starts from the beginning. device: "cpu", "cuda", "auto", or GPUs by their
     numbers: several, such as "cuda:0,1", divide the clients of every round. engine: one of
     `paperlib.federated.engines.ENGINES`; if it cannot run the experiment, the sequential one does, with a warning.
@@ -70,7 +69,7 @@ def run(
         whole("workers", workers, 1)
     if on_round is not None and not callable(on_round):
         raise ValueError(f"on_round is {quote(on_round)}, but must be a function of a row, or None")
-    shelf = at(store)
+    shelf = Store(store)
     if resume and (run := shelf.finished(experiment)) is not None:
         return run
     e = experiment
@@ -147,7 +146,7 @@ def run_together(
     if not experiments:
         return
     on = single(device, "a stack of runs")
-    shelf = at(store)
+    shelf = Store(store)
     e = experiments[0]
     if is_one_shot(e):
         raise NotStackable(f"{e} and others cannot run together: {e.method} is a one-shot method")

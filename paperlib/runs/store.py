@@ -26,10 +26,12 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 from torch import Tensor
 
+from paperlib.checks import quote
 from paperlib.experiment import Experiment
 from paperlib.federated.client_states import CACHE, ClientFile, ClientStates
 from paperlib.federated.progress import Progress, Row
 from paperlib.files import DamagedFile, is_file, read, read_tensors, remove, write, write_record, write_tensors
+from paperlib.paths import runs
 from paperlib.runs.listing import finished_runs
 from paperlib.runs.records import (
     DESCRIPTION,
@@ -107,25 +109,22 @@ class Run:
 class Store:
     """A folder of runs. Several processes may use it: a process holds the lock of the run it works on.
 
-    Times of day are never compared, so machines that share the folder may have different clocks.
+    Times of day are never compared, so machines that share the folder may have different clocks. path: None for the
+    usual folder, `paperlib.paths.runs`. Raises ValueError for an address, and for anything else that is no folder.
     """
 
-    def __init__(self, path: Path | str):
-        self.path = Path(path)
-
-    @property
-    def place(self) -> Path | str:
-        """The argument of `at` that opens this store."""
-        return self.path
-
-    def within(self, name: str) -> "Store":
-        """Another store in a folder of this one."""
-        return Store(self.path / name)
+    def __init__(self, path: Path | str | None = None):
+        name, place = ("runs", runs()) if path is None else ("store", path)
+        if not isinstance(place, Path | str) or (os.path.lexists(place) and not os.path.isdir(place)):
+            raise ValueError(f"{name} is {quote(place)}, but must be a folder, or None for the usual one")
+        if "://" in str(place):
+            raise ValueError(f"{name} is {quote(place)}, but must be a folder; sync it, see docs/scale.md")
+        self.path = Path(place)
 
     def folder(self, experiment: Experiment) -> Path:
         return self.path / experiment.digest
 
-    def lock(self, experiment: Experiment) -> "Lock":
+    def lock(self, experiment: Experiment) -> FileLock:
         """The lock to hold while working on a run; the system releases it when the process dies."""
         return _lock(self.folder(experiment))
 
@@ -317,9 +316,6 @@ class Saver:
         if self.spent < allowed or progress.clients.unsaved > CACHE:
             self.store.save(self.experiment, rows, progress, self.fingerprint)
             self.spent += time.monotonic() - before
-
-
-Lock = FileLock
 
 
 def evaluated(rows: list[Row]) -> "pd.DataFrame":

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
@@ -14,10 +13,8 @@ import numpy as np
 import pytest
 
 from paperlib import Experiment, run, run_many
-from paperlib.runs import remote
 from paperlib.runs import store as store_module
 from paperlib.runs.prepare import history_rows
-from paperlib.runs.shelf import at
 from paperlib.runs.store import Store
 
 from ..processes import play_and_kill, wait_until
@@ -72,32 +69,6 @@ def test_a_stack_of_runs_killed_at_random_moments_ends_with_the_same_bits(tiny, 
     for first, second in zip(run_many(grid, store=shelf.path, together=3), whole, strict=True):
         assert first.summary["engine"] == second.summary["engine"] == "together"
         same(first, second)
-
-
-def test_a_run_at_an_address_killed_on_one_machine_after_the_other_ends_with_the_same_bits(
-    tiny, tmp_path, forkserver, survived, monkeypatch
-):
-    """All that the three machines have in common is what lies at the address."""
-    monkeypatch.setattr(remote, "BEAT", 0.02)
-    monkeypatch.setattr(remote, "PATIENCE", 0.5)
-    machines = [tmp_path / f"machine {number}" for number in range(3)]
-    monkeypatch.setenv("PAPERLIB_COPIES", str(machines[0]))
-    e = tiny.replace(method="scaffold", rounds=60)
-    shelf, stream, moments = at(f"file://{tmp_path / 'shared'}"), np.random.default_rng(0), set()
-    for kill in range(KILLS):
-        goal = min(shelf.rounds_done(e) + int(stream.integers(0, 3)), 60 * (kill + 1) // (KILLS + 2))
-        last, pause = 60 * (kill + 2) // (KILLS + 2), stream.uniform(0, 0.02)
-        play_and_kill(e, shelf, forkserver, goal=goal, last=last, pause=pause, copies=machines[kill % 3])
-        moments.add(shelf.rounds_done(e))
-        survived()
-    assert len(moments) > KILLS / 4
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the claim of the last one that was killed
-        same(run(e, store=shelf.place), run(e, store=tmp_path / "whole"))
-    kept = {path.name for path in (tmp_path / "shared" / e.digest).iterdir()}
-    assert {name for name in kept if not name.endswith(".new")} == {
-        "experiment.json", "history.jsonl", "parameters.safetensors", "summary.json"
-    }  # fmt: skip
 
 
 def test_two_processes_play_one_grid_and_are_killed_by_turns(tiny, tmp_path, forkserver, survived):

@@ -2,14 +2,13 @@
 
 import contextlib
 import threading
-from pathlib import Path
 
 import psutil
 import pytest
 
 from paperlib import run_many
 from paperlib.runs.executors import Place, Ray
-from paperlib.runs.shelf import at
+from paperlib.runs.store import Store
 
 from ..processes import wait_until
 from .conftest import same
@@ -25,22 +24,17 @@ def patience(monkeypatch):
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "300")
 
 
-@pytest.mark.parametrize("common", ["a folder", "an address"])
-def test_runs_of_a_node_that_leaves_go_on_on_another_with_the_same_bits(tiny, tmp_path, survived, monkeypatch, common):
-    """With a folder in common, or with an address alone: what each machine has copied is its own."""
+def test_runs_of_a_node_that_leaves_go_on_on_another_with_the_same_bits(tiny, tmp_path, survived):
     from ray.cluster_utils import Cluster
 
     grid = [tiny.replace(method="scaffold", rounds=400, seed=seed) for seed in range(3)]
-    monkeypatch.setenv("PAPERLIB_COPIES", str(tmp_path / "here"))
-    shelf, results = at(tmp_path / "ray" if common == "a folder" else f"file://{tmp_path / 'ray'}"), []
+    shelf, results = Store(tmp_path / "ray"), []
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
-        leaves, _ = (
-            cluster.add_node(num_cpus=1, env_vars={"PAPERLIB_COPIES": str(tmp_path / name)}) for name in ("a", "b")
-        )
+        leaves, _ = cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)
         playing = threading.Thread(
             target=lambda: results.extend(
-                run_many(grid, jobs=2, store=shelf.place, executor=Ray(address=cluster.address))
+                run_many(grid, jobs=2, store=shelf.path, executor=Ray(address=cluster.address))
             )
         )
         with shelf.lock(grid[2]):  # the last run waits, so that there is work when the node leaves
@@ -54,14 +48,6 @@ def test_runs_of_a_node_that_leaves_go_on_on_another_with_the_same_bits(tiny, tm
         cluster.shutdown()
     for first, second in zip(results, run_many(grid, store=tmp_path / "alone"), strict=True):
         same(first, second)
-    if common == "an address":
-        assert begun(tmp_path / "a") & begun(tmp_path / "b")  # what the one had begun, the other took over
-
-
-def begun(copies: Path) -> set[str]:
-    """Digests of the runs that a machine began, by its logs."""
-    lines = "".join(path.read_text() for path in copies.glob("*/logs/*")).splitlines()
-    return {line.split()[3] for line in lines if " begins " in line}
 
 
 def test_a_cluster_of_ones_own_listens_on_the_loopback_alone(tiny, tmp_path, monkeypatch):

@@ -28,7 +28,6 @@ from paperlib.runs.background import BackgroundRun, started, worked_on
 from paperlib.runs.prepare import dataset_of, history_rows, prepare, prepare_one_shot
 from paperlib.runs.profile import described
 from paperlib.runs.records import read_state
-from paperlib.runs.shelf import at
 from paperlib.runs.store import Store, evaluated
 from paperlib.teaching.widgets.explorer import Explorer, View
 
@@ -48,7 +47,7 @@ def live_run(experiment: Experiment | None = None, store: Path | str | None = No
     end that process, which also happens when the kernel ends; to resume is to start it again, with the same bits as an
     undisturbed run. Whoever opens the same experiment again sees how far it is. Nothing is ever discarded.
     """
-    return LiveRun(experiment or SMALL, at(store))
+    return LiveRun(experiment or SMALL, Store(store))
 
 
 @dataclass(frozen=True)

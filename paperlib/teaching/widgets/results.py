@@ -20,8 +20,7 @@ from paperlib.paths import ROOT
 from paperlib.reports.run_table import WIDTHS, listing
 from paperlib.runs.listing import finished_runs
 from paperlib.runs.records import read_history
-from paperlib.runs.shelf import at
-from paperlib.runs.store import evaluated
+from paperlib.runs.store import Store, evaluated
 from paperlib.teaching.widgets.explorer import Explorer, View
 
 ANY = "all"
@@ -37,7 +36,7 @@ def result_browser(store: Path | str | None = None, find: str = "") -> Explorer:
     store: folder of this machine's runs (default: see `paperlib.paths.runs`). find: words to begin with, such as
     "T5 cifar10 seed=0"; a run is listed if each of them stands somewhere in its row.
     """
-    return ResultBrowser(at(store).path, find)
+    return ResultBrowser(Store(store).path, find)
 
 
 class ResultBrowser(Explorer):
