@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from paperlib.display import plots
 from paperlib.experiment import Experiment
-from paperlib.papers.fedacd.diagrams import workflow
+from paperlib.papers.diagrams import diagram
 from paperlib.papers.fedacd.tables import PROTOCOL, TOGETHER, in_protocol, together
 from paperlib.papers.results import Results
 from paperlib.papers.rows import runs_of, stacked
@@ -41,7 +41,8 @@ def together_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
 
 
 FIGURES = {
-    "F1": FigureSpec("A round of FedACD", "A.1", "workflow", lambda seeds: [], workflow, kind="diagram"),
+    "F1": FigureSpec("A round of FedACD", "A.1", "workflow", lambda seeds: [], diagram("fedacd_workflow"),
+        kind="diagram"),
     "E3": FigureSpec(
         "Accuracy by round in one protocol, 5 of 10 clients (our addition)", "4.2", "one_protocol",
         together_experiments, together_curves,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from paperlib.data.datasets import DATASETS
 from paperlib.display import plots
+from paperlib.papers.diagrams import diagram
 from paperlib.papers.fedhydra import claims
 from paperlib.papers.fedhydra.curves import (
     ALPHAS,
@@ -19,7 +20,7 @@ from paperlib.papers.fedhydra.curves import (
     finished,
     name_of,
 )
-from paperlib.papers.fedhydra.diagrams import framework, heterogeneity
+from paperlib.papers.fedhydra.diagrams import heterogeneity
 from paperlib.papers.fedhydra.setting import AVERAGED, METHODS, MODELS, longer, place
 from paperlib.papers.fedhydra.tables import AT_ONCE
 from paperlib.papers.results import Results
@@ -216,7 +217,8 @@ FIGURES = {
         "Label, size and model heterogeneity", "1", "framework", lambda seeds: [], heterogeneity, kind="diagram"
     ),
     "F2": FigureSpec(
-        "FedHydra: stratification, then generation and distillation", "3.1", "framework", lambda seeds: [], framework,
+        "FedHydra: stratification, then generation and distillation", "3.1", "framework", lambda seeds: [],
+        diagram("fedhydra_framework"),
         kind="diagram",
     ),
     "F3": FigureSpec(

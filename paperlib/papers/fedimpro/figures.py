@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from paperlib.display import plots
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
-from paperlib.papers.fedimpro import analysis, diagrams
+from paperlib.papers.diagrams import diagram
+from paperlib.papers.fedimpro import analysis
 from paperlib.papers.fedimpro.setting import BASIC, COMPARED, FEMNIST, MODELS, experiment
 from paperlib.papers.fedimpro.tables import BY_CUT, by_cut, cuts_of_the_cnn, rows
 from paperlib.papers.results import Results
@@ -249,7 +250,7 @@ def _attack(draw: Callable[[Run], tuple[Figure, pd.DataFrame]]) -> dict[str, Any
 FIGURES = {
     "F1": FigureSpec(
         "What a client and the server of FedImpro do in a round", "4.3", "method", lambda seeds: [],
-        diagrams.training, kind="diagram",
+        diagram("fedimpro_training"), kind="diagram",
     ),
     "F2": FigureSpec(
         "Accuracy and weight divergence, CIFAR-10, 5 of 10 clients, a = 0.1, E = 1", "5.2", "divergence",

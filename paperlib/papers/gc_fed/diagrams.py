@@ -1,4 +1,6 @@
-"""GC-Fed: partial participation, the framework, the projection and the means as drawings (Figures 1a, 2, 3, 8)."""
+"""GC-Fed: partial participation, the projection and the means as drawings (Figures 1a, 3, 8)."""
+
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -8,7 +10,6 @@ from matplotlib.figure import Figure
 
 from paperlib.display import plots
 from paperlib.methods.gc import MEANS
-from paperlib.papers.gc_fed.theory import project
 from paperlib.papers.results import Results
 from paperlib.random_streams import rng
 
@@ -34,38 +35,8 @@ def partial_update(ax: Axes) -> None:
     ax.legend(loc="upper left", fontsize=7)
 
 
-STAGES = (
-    ("client", "feature layers", "Local GC: every gradient loses its mean per output channel, P g, before the step"),
-    ("client", "classifier", "plain gradients"),
-    ("server", "all layers", "averages the updates of the sampled clients"),
-    ("server", "classifier", "Global GC: P on the averaged update; in the feature layers it changes next to nothing"),
-)
-
-
-def overview(results: Results) -> tuple[Figure, pd.DataFrame]:
-    """Figure 2: the layers of two clients and of the server, coloured by where P is applied."""
-    layers, width, cut = ("conv 1", "conv 2", "fc 1", "classifier"), 0.78, 3
-    figure, ax = plots.canvas(6.8, 2.75)
-    for client, y in (("client $A$", 0.35), ("client $B$", 1.25)):
-        ax.text(0.1, y + 0.22, client, va="center", fontsize=9, weight="bold")
-        for number, name in enumerate(layers):
-            text = f"{name}\n$P\\nabla\\ell$" if number < cut else f"{name}\n$\\nabla\\ell$"
-            plots.box(ax, 0.85 + number * (width + 0.06), y, width, 0.5, text, 2 if number < cut else 7)
-        plots.arrow(ax, (4.25, y + 0.25), (4.95, 1.1), f"$\\Delta_{client[-2]}$", (0, 0.07 if y < 1 else 0.12))
-    border = 0.85 + cut * (width + 0.06) - 0.03
-    ax.plot([border, border], [0.2, 2.05], "--", color="0.3", linewidth=1)
-    ax.text(border, 2.1, r"border $\lambda$", ha="center", va="bottom", fontsize=8)
-    ax.text((0.85 + border) / 2, 2.45, "Local GC, in every local step", ha="center", fontsize=8,
-            color=plots.COLOURS[2])  # fmt: skip
-    ax.text(5.8, 2.45, "server", ha="center", fontsize=9, weight="bold")
-    plots.box(ax, 5.0, 1.35, 1.65, 0.85, "feature layers\nmean of the $\\Delta_k$", 2)
-    plots.box(ax, 5.0, 0.35, 1.65, 0.85, "classifier: Global GC\n$P$ (mean of the $\\Delta_k$)", 0)
-    ax.text(5.8, 0.12, r"$w^{t+1}=w^t+P\Delta$", ha="center", fontsize=9)
-    return figure, pd.DataFrame(STAGES, columns=["where", "layers", "what"])
-
-
 # Two clients' gradients of a column of three weights.
-GRADIENTS = {"A": (0.6, 2.5, 0.3), "B": (2.3, -0.5, 0.3)}
+GRADIENTS = {"A": np.array([0.6, 2.5, 0.3]), "B": np.array([2.3, -0.5, 0.3])}
 
 
 def projection(results: Results) -> tuple[Figure, pd.DataFrame]:
@@ -73,15 +44,12 @@ def projection(results: Results) -> tuple[Figure, pd.DataFrame]:
 
     The two clients disagree along e, which the projection removes: the projected gradients lie in one plane.
     """
-    plane = torch.tensor([[1.0, -1.0, 0.0], [1.0, 1.0, -2.0]], dtype=torch.float64)
-    view = torch.stack([plane[0] / 2**0.5, torch.ones(3, dtype=torch.float64) / 3**0.5])
-    tilt = plane[1] / 6**0.5
+    plane = np.array([[1.0, -1.0, 0.0], [1.0, 1.0, -2.0]])
 
-    def seen(point: torch.Tensor) -> tuple[float, float]:
-        """The direction along e upwards, and the plane as from a little above it."""
-        x, y = (view @ point).tolist()
-        depth = float(tilt @ point)
-        return x + 0.45 * depth, y + 0.4 * depth
+    def seen(point: np.ndarray) -> tuple[float, float]:
+        """Return the place on the sheet: e upwards, and the plane as from a little above it."""
+        depth = float(plane[1] @ point / 6**0.5)
+        return float(plane[0] @ point / 2**0.5) + 0.45 * depth, float(point.sum() / 3**0.5) + 0.4 * depth
 
     rows = []
     figure, ax = plots.canvas(4.8, 2.9)
@@ -92,9 +60,9 @@ def projection(results: Results) -> tuple[Figure, pd.DataFrame]:
     origin = (0.0, 0.0)
     plots.arrow(ax, origin, (0, 1.5), color="0.55")
     ax.text(-0.08, 1.5, r"$\mathbf{e}$", ha="right", va="center", color="0.4")
-    steps = {name: torch.tensor(g, dtype=torch.float64) for name, g in GRADIENTS.items()}
-    for number, (name, g) in enumerate(steps.items()):
-        colour, projected = plots.COLOURS[(3, 1)[number]], project(g)
+    kept = {name: g - g.mean() for name, g in GRADIENTS.items()}
+    for colour, (name, g) in zip((plots.COLOURS[3], plots.COLOURS[1]), GRADIENTS.items(), strict=True):
+        projected = kept[name]
         plots.arrow(ax, origin, seen(g), color=colour, linestyle="--")
         plots.arrow(ax, origin, seen(projected), color=colour, linewidth=1.8)
         ax.plot(*np.transpose([seen(g), seen(projected)]), ":", color="0.4", linewidth=1)
@@ -102,7 +70,7 @@ def projection(results: Results) -> tuple[Figure, pd.DataFrame]:
         ax.text(*seen(g), f" $-G_{name}$ ", ha=side, va="bottom", fontsize=9, color=colour)
         ax.text(*seen(projected), f" $-PG_{name}$ ", ha=side, va="top", fontsize=9, color=colour)
         rows += [(name, "G", *g.tolist()), (name, "PG", *projected.tolist())]
-    mean = torch.stack([project(g) for g in steps.values()]).mean(0)
+    mean = np.mean(list(kept.values()), 0)
     plots.arrow(ax, origin, seen(mean), color=plots.COLOURS[2], linewidth=2.4)
     ax.text(*seen(mean), "$w^{t+1}-w^t$", ha="center", va="bottom", fontsize=9, color=plots.COLOURS[2])
     ax.text(-0.08, -0.08, "$w^t$", ha="right", va="top", fontsize=9)
@@ -115,30 +83,20 @@ def means(results: Results) -> tuple[Figure, pd.DataFrame]:
 
     The kernels of an output channel form a row. The entries are read from the methods' own table.
     """
-    shape, rows = (3, 3, 3, 3), []
+    rows = []
     figure, axes = plots.panels(len(MEANS), len(MEANS), (1.55, 1.9))
     for ax, (name, over) in zip(axes, MEANS.items(), strict=True):
         first = tuple(slice(None) if dim in over else 0 for dim in range(4))
-        share = torch.zeros(shape)
+        share = torch.zeros(3, 3, 3, 3)
         share[first] = 1
-        for out in range(3):
-            for source in range(3):
-                x, y = 3.6 * source, -3.6 * out
-                ax.imshow(
-                    share[out, source].numpy(),
-                    extent=(x, x + 3, y - 3, y),
-                    cmap="Blues",
-                    vmin=-0.2,
-                    vmax=1.2,
-                    zorder=1,
-                )
-                for line in range(4):
-                    ax.plot([x, x + 3], [y - line] * 2, color="white", linewidth=0.6, zorder=2)
-                    ax.plot([x + line] * 2, [y - 3, y], color="white", linewidth=0.6, zorder=2)
-        ax.set(xlim=(-0.2, 10.4), ylim=(-10.4, 0.2), xticks=[], yticks=[])
+        kernels = torch.full((11, 11), torch.nan)  # with a gap after each kernel
+        for out, source in product(range(3), repeat=2):
+            kernels[4 * out : 4 * out + 3, 4 * source : 4 * source + 3] = share[out, source]
+        ax.pcolormesh(kernels.numpy(), cmap="Blues", vmin=-0.2, vmax=1.2, edgecolors="white", linewidth=0.6)
+        ax.set(xlim=(-0.7, 11.7), xticks=[], yticks=[], aspect="equal")
+        ax.invert_yaxis()
         ax.grid(False)
-        for side in ax.spines.values():
-            side.set_visible(False)
+        ax.spines[:].set_visible(False)
         of_mean = int(share.sum())
         symbols = [f"{axis[0]}_{{{axis[1:]}}}" for axis in name.split("*")]
         ax.set_title(f"${' '.join(symbols)}$", fontsize=9)

@@ -11,6 +11,7 @@ from paperlib.data.partitions import partition
 from paperlib.display import plots
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import failed
+from paperlib.papers.diagrams import diagram
 from paperlib.papers.gc_fed import claims, diagrams
 from paperlib.papers.gc_fed.claims import accuracy_of, best_smoothed
 from paperlib.papers.gc_fed.setting import (
@@ -264,7 +265,7 @@ FIGURES = {
     ),
     "F2": FigureSpec(
         "GC-Fed: where gradients and updates are centralized", "1", "participation", _nothing,
-        diagrams.overview, kind="diagram",
+        diagram("gc_fed_overview"), kind="diagram",
     ),
     "F3": FigureSpec(
         "Centralization as projection: one step of two clients", "3.3", "proposed_method", _nothing,
