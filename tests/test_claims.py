@@ -11,7 +11,7 @@ import pytest
 from paperlib import papers
 from paperlib.papers import claims, judging
 from paperlib.papers.catalogue import TITLES
-from paperlib.papers.claims import FILE, Claim, contests, read, verdict
+from paperlib.papers.claims import FILE, READING, Claim, contests, read, verdict
 from paperlib.papers.judging import Evidence
 
 from .synthetic import entry, evidence
@@ -44,8 +44,9 @@ def test_every_claim_is_true_in_print_or_says_where_it_is_not():
         printed = verdict(claim, unplayed[claim.paper])
         there, of = printed.in_print
         assert printed.verdict == "not run" and of >= 1
-        assert (there == of) == (claim.note == ""), f"{claim.paper} {claim.name}: {there} of {of}"
-        assert 2 * there > of, f"{claim.paper} {claim.name} is not what print says"
+        assert there == of or claim.note, f"{claim.paper} {claim.name}: {there} of {of}"
+        stated = claim.section != READING  # a text may contradict its own table; a reading of ours may not
+        assert 2 * there > of or (stated and claim.note), f"{claim.paper} {claim.name} is not what print says"
 
 
 def test_every_claim_finds_its_runs_and_every_paper_has_claims_against_it():

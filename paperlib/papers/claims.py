@@ -3,7 +3,8 @@
 A claim says that one method is better than another, or than the best of several, in some settings of one table. The
 printed numbers are looked up; our verdict uses differences of runs with equal seeds. The columns of the file:
 
-- paper, name, claim: the claim in the paper's terms; section: where the text makes it; table: its numbers.
+- paper, name, claim: the claim in the paper's terms; section: where the text makes it, or `READING` for what we read
+  off the table; table: its numbers.
 - where: selects printed rows, such as ``dataset=cifar10;alpha=0.05|0.1``; "|" separates alternatives.
 - method, other: the better and the worse side. ``others``: all methods of another family; ``A|B``: the best of these;
   ``each`` and ``same``: every method of the table. Conditions on the printed row follow in brackets, as in
@@ -32,6 +33,7 @@ from paperlib.paths import PAPER_VALUES
 from paperlib.quantities.agreement import LEVEL, UNKNOWN, Interval, mean_interval, signed_rank
 
 FILE = PAPER_VALUES / "claims.csv"
+READING = "table"
 FAVOURS = ("for", "against", "neither")
 ROPE = 0.5  # points of accuracy, within which two methods are practically equal
 POOLED = 5  # with so many settings, settings are the sample; with fewer, seeds are

@@ -9,7 +9,7 @@ import pandas as pd
 from paperlib.checks import quote
 from paperlib.display.tables import DescriptionTable
 from paperlib.papers.catalogue import TITLES
-from paperlib.papers.claims import Verdict, claims, verdict
+from paperlib.papers.claims import READING, Verdict, claims, verdict
 from paperlib.papers.judging import Entry, Evidence, entries, gathered
 from paperlib.papers.settings import Overrides, described, overriding
 from paperlib.paths import figures as figures_folder
@@ -59,7 +59,7 @@ def _nothing(paper: str, needed: Sequence[Entry]) -> Evidence:
 def _row(decided: Verdict) -> dict[str, str]:
     """What is quoted of a verdict."""
     row = {
-        "claim": decided.claim.claim,
+        "claim": decided.claim.claim + (" (our reading)" if decided.claim.section == READING else ""),
         "printed": f"{points(decided.printed)} ({decided.in_print[0]} of {decided.in_print[1]})",
     }
     if decided.verdict == "not run":

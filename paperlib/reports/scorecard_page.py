@@ -10,7 +10,7 @@ import pandas as pd
 from paperlib import papers
 from paperlib.files import write, write_between
 from paperlib.papers.catalogue import PAPERS
-from paperlib.papers.claims import POOLED, ROPE, VERDICTS
+from paperlib.papers.claims import POOLED, READING, ROPE, VERDICTS
 from paperlib.papers.judging import LEAST, METHODS, REGIME, SEEDS
 from paperlib.papers.verdicts import points, with_interval
 from paperlib.paths import ROOT
@@ -23,11 +23,12 @@ from paperlib.reports.scorecard import ALL, COMPARED, Scorecard, scorecard
 README = ROOT / "README.md"
 FINDINGS = ROOT / "docs" / "findings.md"
 SUMMARY_NOTE = (
-    "Claims: headline claims of the papers in their own terms (`data/paper/claims.csv`), for and against their "
-    f"methods, decided by runs with equal seeds at {LEVEL:.0%}. Order: mean rank correlation of the methods with print "
-    "in the columns that can be judged, its bootstrap interval, and the ceiling that a perfect replicate with as many "
-    f"seeds would reach. A column is judged with {METHODS} methods, {SEEDS} seeds, images of the same kind, and FedAvg "
-    f"at {REGIME:.0%} of its printed accuracy. Share of print: operations of our runs by those of the printed ones."
+    "Claims: headline claims of the papers in their own terms, and readings of their tables that are marked so "
+    "(`data/paper/claims.csv`), for and against their methods, decided by runs with equal seeds at "
+    f"{LEVEL:.0%}. Order: mean rank correlation of the methods with print in the columns that can be judged, its "
+    "bootstrap interval, and the ceiling that a perfect replicate with as many seeds would reach. A column is judged "
+    f"with {METHODS} methods, {SEEDS} seeds, images of the same kind, and FedAvg at {REGIME:.0%} of its printed "
+    "accuracy. Share of print: operations of our runs by those of the printed ones."
 )
 EXPLANATION = (
     f"Cells are printed numbers that runs of ours can stand beside; one counts as run when at least one of {SEEDS} "
@@ -100,7 +101,7 @@ def claims(card: Scorecard, paper: str) -> pd.DataFrame:
             rows.append(
                 {
                     "claim": row.claim,
-                    "where": f"{row.table}, section {row.section}",
+                    "where": f"{row.table}, " + ("our reading" if row.section == READING else f"section {row.section}"),
                     "favour": row.favour,
                     "printed": f"{points(row.printed)} ({row.in_print[0]} of {row.in_print[1]})",
                     "verdict": row.verdict,
