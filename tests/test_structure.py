@@ -31,9 +31,9 @@ MODULES = dict(modules())
 
 
 def floor(module: str) -> str:
-    """The floor of a module; of the package itself, which only hands out names, and of doors to others, the topmost."""
+    """The floor of a module; of the package itself, which only hands out names, the topmost."""
     parts = module.split(".")
-    if len(parts) == 1 or parts[1] in ("cli", "__main__", "flower"):
+    if len(parts) == 1 or parts[1] in ("cli", "__main__"):
         return "cli"
     return parts[1] if (PACKAGE / parts[1]).is_dir() else "ground"
 

@@ -9,11 +9,10 @@ from paperlib.workers import worker_pool
 
 pytest.importorskip("flwr", reason="flwr is no package of this project: make flower")
 
+import federation  # noqa: E402
 from flwr.app import Context, RecordDict  # noqa: E402
 from flwr.serverapp import Grid  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
-
-from paperlib import flower  # noqa: E402
 
 # One client takes part in all rounds, one in the first and the last.
 TINY = Experiment(
@@ -35,7 +34,7 @@ class Nodes(Grid):
     """Two nodes, each with the state of its own clients; every message is answered at once, in the opposite order."""
 
     def __init__(self):
-        self.app, self.sent = flower.client_app(), 0
+        self.app, self.sent = federation.client_app(), 0
         self.contexts = {
             node: Context(run_id=1, node_id=node, node_config={}, state=RecordDict(), run_config={}) for node in (7, 3)
         }
@@ -62,7 +61,7 @@ class Nodes(Grid):
     def send_and_receive(self, messages, *, timeout=None):
         replies = []
         for message in messages:
-            flower.prepared.cache_clear()  # every visit is a process of its own
+            federation.prepared.cache_clear()  # every visit is a process of its own
             replies.append(self.app(message, self.contexts[message.metadata.dst_node_id]))
         self.sent += len(replies)
         return replies[::-1]
@@ -75,18 +74,18 @@ def server(monkeypatch):
         monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
 
 
-def played(e: Experiment) -> tuple[flower.Federated, Nodes]:
+def played(e: Experiment) -> tuple[federation.Federated, Nodes]:
     nodes = Nodes()
     with worker_pool(1) as pool:
-        strategy = flower.Federated(e, 2, pool)
+        strategy = federation.Federated(e, 2, pool)
         strategy.start(nodes, strategy.arrays, e.rounds, evaluate_fn=strategy.evaluate)
     return strategy, nodes
 
 
-def assert_same(e: Experiment, store) -> flower.Federated:
+def assert_same(e: Experiment, store) -> federation.Federated:
     strategy, _ = played(e)
     expected = run(e, store=store, workers=1)
-    theta = flower.unpacked(strategy.arrays)["theta"]
+    theta = federation.unpacked(strategy.arrays)["theta"]
     assert torch.equal(theta.nan_to_num(), expected.parameters.nan_to_num())
     rows = expected.history.dropna(subset="test_accuracy")
     for name in ("round", "test_accuracy", "test_loss"):
