@@ -3,11 +3,12 @@
 import ast
 import json
 import re
+import sys
 
+import checks
 import pytest
 
 from paperlib.paths import NOTEBOOKS
-from paperlib.teaching import exercises
 
 COURSE = sorted((NOTEBOOKS / "course").glob("*.ipynb"))
 SHORT = {
@@ -80,14 +81,18 @@ def cells(path):
 
 
 def checks_of(source):
-    """The calls of exercises.check in a cell: exercise -> expression."""
+    """Return the calls of check in a cell: exercise -> expression."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    found = [call for call in calls if ast.unparse(call.func) == "exercises.check"]
+    found = [call for call in calls if ast.unparse(call.func) == "check"]
     return {call.args[0].value: call for call in found}
 
 
 @pytest.mark.parametrize("path", COURSE, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_its_checks_accept_its_solutions_and_refuse_wrong_answers(path):
+def test_a_notebook_runs_and_its_checks_accept_its_solutions_and_refuse_wrong_answers(path, monkeypatch, tmp_path):
+    """In another folder, too, as papermill starts a kernel where it is called."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder != str(path.parent)])
+    monkeypatch.delitem(sys.modules, "checks")
     names, waiting, solved = {"__name__": "course"}, {}, []
     for kind, source, metadata in cells(path):
         if kind == "code":
@@ -106,36 +111,36 @@ def test_a_notebook_runs_and_its_checks_accept_its_solutions_and_refuse_wrong_an
                 verdict = eval(ast.unparse(call), names)
                 assert verdict.right is True, verdict
                 for wrong in WRONG[number]:
-                    verdict = exercises.check(number, eval(wrong, names))
+                    verdict = checks.check(number, eval(wrong, names))
                     assert verdict.right is False, (wrong, verdict)
                 solved.append(number)
             waiting = {}
-    assert solved == sorted(number for number in exercises.CHECKS if number.startswith(path.stem[0]))
+    assert solved == sorted(number for number in checks.CHECKS if number.startswith(path.stem[0]))
     assert len(solved) >= 2
 
 
 def test_every_exercise_stands_in_a_notebook():
-    assert {number[0] for number in exercises.CHECKS} == {path.stem[0] for path in COURSE}
+    assert {number[0] for number in checks.CHECKS} == {path.stem[0] for path in COURSE}
 
 
 def test_a_function_that_stops_is_told_where():
     def broken(thetas, sizes):
         return thetas / "2"
 
-    verdict = exercises.check("1.1", broken)
+    verdict = checks.check("1.1", broken)
     assert verdict.right is False and "TypeError" in verdict.words
 
 
 def test_an_unknown_exercise_is_refused():
     with pytest.raises(ValueError, match="'9.9'.*1.1"):
-        exercises.check("9.9", 1)
+        checks.check("9.9", 1)
 
 
 def test_a_watched_round_is_that_of_the_run(tmp_path):
     from paperlib import run
 
-    e = exercises.SETTING.replace(rounds=2)
-    watched = exercises.watch(e, 2)
+    e = checks.SETTING.replace(rounds=2)
+    watched = checks.watch(e, 2)
     assert (watched.after == run(e, store=tmp_path).parameters).all()
     assert (watched.after - watched.start - watched.updates.mean(0)).abs().max() < 1e-6
 

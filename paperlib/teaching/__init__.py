@@ -1,1 +1,1 @@
-"""The course's exercises, methods on the plane, and the explorers for notebooks."""
+"""Methods on the plane, and the explorers for notebooks."""

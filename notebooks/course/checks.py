@@ -1,4 +1,4 @@
-"""The course in notebooks/course: the setting that its runs share, and self-checks of its exercises.
+"""The setting that the runs of the course share, a look inside a round, and self-checks of the exercises.
 
 A check compares an answer with what the library computes, and says in a sentence what is right or what to look at. It
 never says the answer. Without one (``...`` or None, or a function that returns either) the exercise is open.
@@ -56,7 +56,7 @@ class RoundView:
 
     @property
     def updates(self) -> Tensor:
-        """How far each client went from ``start``, [S, P]."""
+        """Each client's way from ``start``, [S, P]."""
         return self.models - self.start
 
     @property
@@ -92,7 +92,7 @@ def cosines(vectors: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of an answer; right is None while the exercise is open."""
+    """A sentence about an answer; right is None while the exercise is open."""
 
     exercise: str
     right: bool | None
@@ -115,7 +115,7 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(exercise: str, answer: object = None) -> Verdict:
-    """Whether an answer to an exercise is right, in a sentence; raises ValueError for an exercise that is none."""
+    """Judge an answer to an exercise in a sentence; raise ValueError for an unknown exercise."""
     if exercise not in CHECKS:
         raise ValueError(f"unknown exercise {exercise!r}; choose one of {', '.join(sorted(CHECKS))}")
     if answer is None or answer is ...:
@@ -139,7 +139,7 @@ def exercise(number: str) -> Callable[[Check], Check]:
 
 
 def call(function: object, *arguments: Any) -> Any:
-    """What the function that somebody wrote returns; `Hint` where it stops, `Open` where it returns nothing yet."""
+    """Return the result of a reader's function; raise `Hint` if it stops, `Open` if it returns nothing yet."""
     if not callable(function):
         raise Hint(f"the answer is a function, not {type(function).__name__}.")
     try:
@@ -152,7 +152,7 @@ def call(function: object, *arguments: Any) -> Any:
 
 
 def same(answer: object, expected: Any, tolerance: float = 1e-4) -> bool:
-    """Whether two numbers or tensors agree, relative to the largest entry of what is expected."""
+    """Compare two numbers or tensors, relative to the largest expected entry."""
     try:
         a, b = np.asarray(answer, dtype=np.float64), np.asarray(expected, dtype=np.float64)
     except (TypeError, ValueError):
