@@ -219,4 +219,5 @@ def under(group: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(f"{group}/"): t for name, t in tensors.items() if name.startswith(f"{group}/")}
 
 
-server, client = server_app(), client_app()
+server = server_app()
+client = client_app()
