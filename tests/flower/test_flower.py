@@ -32,7 +32,7 @@ CHANGES = {
     "feddyn": {"method": "feddyn"},
     "scaffold": {"method": "scaffold", "momentum_buffer": "keep"},
     "fedgps_cf": {"method": "fedgps_cf", "method_options": {"surrogate_images": 4}, "rounds": 3},
-    "fixbn": {"method": "fixbn", "model": "cnn2"},
+    "fedavg with BatchNorm": {"model": "cnn2"},
 }
 
 
@@ -40,6 +40,16 @@ def free_port():
     with socket.socket() as place:
         place.bind(("127.0.0.1", 0))
         return place.getsockname()[1]
+
+
+def wait_until_open(port):
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline, f"nobody listens on port {port}"
+            time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +73,7 @@ def federation(tmp_path_factory):
         log = (home / f"log-{i}.txt").open("w")
         processes.append(subprocess.Popen([str(BIN / command.split()[0]), *command.split()[1:]], env=environment,
                                           stdout=log, stderr=subprocess.STDOUT, cwd=home))  # fmt: skip
-        time.sleep(5 if i == 0 else 0)
+        wait_until_open(port)  # of the link, which starts first
 
     def play(e):
         folder = home / e.digest
