@@ -1,5 +1,6 @@
 """Checks of values. An error is one sentence: the name, the value, and what is valid."""
 
+import operator
 from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Any
@@ -9,6 +10,8 @@ import numpy as np
 LONGEST = 80  # characters of a value in an error message
 MOST = 2**63 - 1  # largest whole number, of int64 tensors and random streams
 LARGEST = float(np.finfo(np.float32).max)  # largest other number; it multiplies float32 tensors
+LONGEST_NAME = 64  # characters
+LIMITS = {"above": operator.gt, "at_least": operator.ge, "below": operator.lt, "at_most": operator.le}
 
 
 def plain(value: Any) -> Any:
@@ -54,7 +57,20 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> None:
     if not isinstance(value, str):
         raise ValueError(f"{name} is {quote(value)}, but must be a name: one of {', '.join(choices)}")
     if value not in choices:
-        raise ValueError(f"unknown {name} {quote(value)}; choose one of {', '.join(choices)}{meant(value, choices)}")
+        raise ValueError(f"unknown {name} {quote(value)}{meant(value, choices)}; choose one of {', '.join(choices)}")
+
+
+def is_name(value: Any) -> bool:
+    """Return True for a text of 1 to `LONGEST_NAME` characters without line breaks, control and direction marks."""
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
+
+
+def named(name: str, value: Any) -> None:
+    """Raise ValueError unless the value `is_name`."""
+    if not is_name(value):
+        raise ValueError(
+            f"{name} is {quote(value)}, but must be a name of at most {LONGEST_NAME} printable characters on one line"
+        )
 
 
 def whole(name: str, value: Any, least: int) -> None:
@@ -65,17 +81,23 @@ def whole(name: str, value: Any, least: int) -> None:
         raise ValueError(f"{name} is {quote(value)}, but must be a whole number of at least {least}{most}")
 
 
-def number(name: str, value: Any, above: float | None = None, at_least: float | None = None) -> None:
-    """Raise ValueError unless the value is a number above or at least a bound, and finite in float32.
+def within(value: float, limits: dict[str, float]) -> bool:
+    """Return True if a number keeps limits such as above=0, at_most=1; their names are those of `LIMITS`."""
+    return all(LIMITS[limit](value, bound) for limit, bound in limits.items())
 
-    True is no number.
-    """
+
+def interval(limits: dict[str, float]) -> str:
+    """Return limits in words: above 0 and at most 1."""
+    return " and ".join(f"{limit.replace('_', ' ')} {bound}" for limit, bound in limits.items())
+
+
+def number(name: str, value: Any, **limits: float) -> None:
+    """Raise ValueError unless the value is a number `within` the limits, and finite in float32; True is no number."""
     value = plain(value)
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and value <= LARGEST
-    if not good or (above is not None and value <= above) or (at_least is not None and value < at_least):
-        bound = f"above {above}" if above is not None else f"at least {at_least}"
+    if not good or not within(value, limits):
         most = f" and at most {LARGEST:.4g}" if isinstance(value, (int, float)) and value > LARGEST else ""
-        raise ValueError(f"{name} is {quote(value)}, but must be a number {bound}{most}")
+        raise ValueError(f"{name} is {quote(value)}, but must be a number {interval(limits)}{most}")
 
 
 def truth(name: str, value: Any) -> None:

@@ -11,12 +11,15 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
-from paperlib.checks import LARGEST, meant, number, one_line, one_of, plain, quote, whole
+from paperlib.checks import LARGEST, meant, one_line, plain, quote
+from paperlib.options import allowed_of, check_value, option
 from paperlib.revisions import revisions
 
 # Part of every digest; changes if the same description no longer gives the same run.
 FORMAT = 1
 WIDEST = 100  # largest width factor, far more than fits into any memory
+# Names that other programs use.
+SYNONYMS = {"learning_rate": "lr", "epochs": "local_epochs", "num_clients": "clients", "num_rounds": "rounds"}
 
 
 @dataclass(frozen=True)
@@ -53,39 +56,39 @@ class Experiment:
     together; `run` calls it before it starts. NumPy scalars become Python numbers.
     """
 
-    dataset: str = "cifar10"
-    model: str = "cnn"
-    width: float = 1.0
-    partition: str = "dirichlet"
-    alpha: float | None = 0.1
-    clients: int = 100
-    sampled: int = 10
-    rounds: int = 100
-    local_epochs: int = 1
-    batch_size: int = 50
-    last_batch: str = "keep"
+    dataset: str = option("cifar10")
+    model: str = option("cnn")
+    width: float = option(1.0, above=0, at_most=WIDEST)
+    partition: str = option("dirichlet")
+    alpha: float | None = option(0.1, above=0)
+    clients: int = option(100, at_least=1)
+    sampled: int = option(10, at_least=1)
+    rounds: int = option(100, at_least=1)
+    local_epochs: int = option(1, at_least=1)
+    batch_size: int = option(50, at_least=1)
+    last_batch: str = option("keep", choices=("keep", "pad"))
     augment: bool | str = False
-    lr: float = 0.01
-    momentum: float = 0.9
-    weight_decay: float = 0.0
-    weighting: str = "uniform"
-    method: str = "fedavg"
+    lr: float = option(0.01, above=0)
+    momentum: float = option(0.9, at_least=0, below=1)
+    weight_decay: float = option(0.0, at_least=0)
+    weighting: str = option("uniform", choices=("uniform", "size"))
+    method: str = option("fedavg")
     method_options: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    partition_seed: int = 0
-    min_samples: int = 1
-    sample_share: float = 1.0
-    train_size: int | None = None
-    test_size: int | None = None
-    image_size: int | None = None
-    eval_every: int = 1
-    lr_decay: float = 1.0
-    clip: float | None = None
-    momentum_buffer: str = "reset"
+    seed: int = option(0, at_least=0)
+    partition_seed: int = option(0, at_least=0)
+    min_samples: int = option(1, at_least=0)
+    sample_share: float = option(1.0, above=0, at_most=1)
+    train_size: int | None = option(None, at_least=1)
+    test_size: int | None = option(None, at_least=1)
+    image_size: int | None = option(None, at_least=1)
+    eval_every: int = option(1, at_least=1)
+    lr_decay: float = option(1.0, above=0)
+    clip: float | None = option(None, above=0)
+    momentum_buffer: str = option("reset", choices=("reset", "keep"))
     measure: tuple[str, ...] = ()
-    precision: str = "float32"
+    precision: str = option("float32", choices=("float32", "tf32", "bfloat16"))
     client_models: tuple[str, ...] = ()
-    pixels: str = "standard"
+    pixels: str = option("standard", choices=("standard", "unit"))
 
     def __new__(cls, *_: object, **fields: object) -> "Experiment":
         check_fields(fields, "Experiment: ")  # before Python says no more than that an argument is unexpected
@@ -115,34 +118,8 @@ class Experiment:
             if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
                 raise ValueError(f"{name} is {quote(value)}, but must be a sequence of names")
             object.__setattr__(self, name, tuple(value))
-        for name in ("dataset", "model", "partition", "method"):
-            if not isinstance(value := getattr(self, name), str):
-                raise ValueError(f"{name} is {quote(value)}, but must be a name")
-        one_of("last_batch", self.last_batch, ("keep", "pad"))
-        one_of("weighting", self.weighting, ("uniform", "size"))
-        one_of("precision", self.precision, ("float32", "tf32", "bfloat16"))
-        one_of("pixels", self.pixels, ("standard", "unit"))
-        one_of("momentum_buffer", self.momentum_buffer, ("reset", "keep"))
-        for name in ("clients", "sampled", "rounds", "local_epochs", "batch_size", "eval_every"):
-            whole(name, getattr(self, name), 1)
-        for name in ("seed", "partition_seed", "min_samples"):
-            whole(name, getattr(self, name), 0)
-        for name in ("train_size", "test_size", "image_size"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), 1)
-        for name in ("width", "lr", "lr_decay"):
-            number(name, getattr(self, name), above=0)
-        if self.width > WIDEST:
-            raise ValueError(f"width is {self.width}, but must be at most {WIDEST}")
-        if self.clip is not None:
-            number("clip", self.clip, above=0)
-        for name in ("momentum", "weight_decay"):
-            number(name, getattr(self, name), at_least=0)
-        number("sample_share", self.sample_share, above=0)
-        if self.sample_share > 1:
-            raise ValueError(f"sample_share is {self.sample_share}, but must be at most 1")
-        if self.momentum >= 1:
-            raise ValueError(f"momentum is {self.momentum}, but must be below 1")
+        for name, allowed in allowed_of(Experiment).items():
+            check_value(name, getattr(self, name), HINTS[name], allowed)
         if log(self.lr) + (self.rounds - 1) * log(self.lr_decay) > log(LARGEST):
             raise ValueError(
                 f"lr_decay is {self.lr_decay}, with which lr would grow beyond {LARGEST:.4g} in {self.rounds} rounds"
@@ -155,13 +132,6 @@ class Experiment:
                 f"train_size is {self.train_size}, too few for {self.clients} clients "
                 f"with at least {least} samples each: it must be at least {self.clients * least}"
             )
-        if self.alpha is not None:
-            number("alpha", self.alpha, above=0)
-
-    @property
-    def keeps_models(self) -> bool:
-        """Whether every client's last model is kept, which measuring all clients' models needs."""
-        return "surrogate_divergence" in self.measure
 
     @cached_property
     def digest(self) -> str:
@@ -235,9 +205,8 @@ def check_fields(names: Iterable[str], start: str = "") -> None:
     """Raise ValueError, with a message that begins with ``start``, for a name that is no field of an `Experiment`."""
     for name in names:
         if name not in DEFAULTS:
-            raise ValueError(
-                f"{start}no field {quote(name)}; the fields are {', '.join(DEFAULTS)}{meant(name, DEFAULTS)}"
-            )
+            hint = meant(SYNONYMS.get(name, name), DEFAULTS)
+            raise ValueError(f"{start}no field {quote(name)}{hint}; the fields are {', '.join(DEFAULTS)}")
 
 
 def field_and_value(word: str) -> tuple[str, Any]:
@@ -249,6 +218,7 @@ def field_and_value(word: str) -> tuple[str, Any]:
     if not given:
         raise ValueError(f"{quote(word)} is not of the form field=value")
     check_fields([name], f"{quote(word)}: ")
+    text = {"None": "null", "True": "true", "False": "false"}.get(text, text)  # as Python and Hydra write them
     try:
         return name, json.loads(text)
     except (ValueError, RecursionError):

@@ -754,7 +754,7 @@ def test_every_command_ends_with_status_2_and_one_message_and_writes_nothing(nam
             ["profile", "clients=many\nTraceback"],
             "clients is 'many\\nTraceback', but must be a whole number of at least 1",
         ),
-        (["methods", "[red]x"], "unknown method '[red]x'; the methods are fedavg, "),
+        (["methods", "[red]x"], "unknown method '[red]x'; choose one of fedavg, "),
     ],
 )
 def test_a_value_is_printed_as_it_was_typed(line, sentence):

@@ -58,18 +58,18 @@ def test_names_as_papers_print_them_are_recognised(cli, typed, right):
 
 
 def test_a_method_under_another_name_is_recognised_and_a_wild_one_is_not():
-    with pytest.raises(ValueError, match=r"did you mean 'fedavg'\?$"):
+    with pytest.raises(ValueError, match=r"did you mean 'fedavg'\?"):
         check(Experiment(method="FedAvg"))
-    with pytest.raises(ValueError, match=r"the methods are [a-z_, ]+$"):
+    with pytest.raises(ValueError, match=r"choose one of [a-z_, ]+$"):
         build("xyzzy")
 
 
 def test_a_field_under_another_name_is_answered_in_a_sentence():
     with pytest.raises(
-        ValueError, match=r"no field 'batchsize'; the fields are dataset, .*; did you mean 'batch_size'\?$"
+        ValueError, match=r"no field 'batchsize'; did you mean 'batch_size'\?; the fields are dataset, "
     ):
         Experiment(batchsize=10)
-    with pytest.raises(ValueError, match="no field 'learning_rate'; the fields are"):
+    with pytest.raises(ValueError, match="no field 'learning_rate'; did you mean 'lr'"):
         Experiment().replace(learning_rate=0.1)
 
 

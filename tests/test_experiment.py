@@ -71,8 +71,8 @@ def test_factor_is_a_number_of_at_least_zero(field, value):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"momentum": 1.0}, "momentum is 1.0, but must be below 1"),
-        ({"sample_share": 1.2}, "sample_share is 1.2, but must be at most 1"),
+        ({"momentum": 1.0}, "momentum is 1.0, but must be a number at least 0 and below 1"),
+        ({"sample_share": 1.2}, "sample_share is 1.2, but must be a number above 0 and at most 1"),
         ({"augment": "yes"}, "unknown augment 'yes'; choose one of none, crop_flip, crop, reflect_flip, "),
         ({"augment": 1}, "augment is 1, but must be True, False or a name"),
         ({"lr_decay": 0}, "lr_decay is 0, but must be a number above 0"),
@@ -94,7 +94,7 @@ def test_factor_is_a_number_of_at_least_zero(field, value):
         ({"method_options": None}, "method_options is None, but must map option names to values"),
         ({"method_options": {"mu": 0.1}}, "fedavg has no option 'mu'; its options are: none"),
         ({"method": "fedprox", "method_options": {"nu": 1}}, "fedprox has no option 'nu'; its options are: mu"),
-        ({"method": "gc_fed", "method_options": {"base": "x"}}, "unknown method 'x'; the methods are fedavg, "),
+        ({"method": "gc_fed", "method_options": {"base": "x"}}, "unknown method 'x'; choose one of fedavg, "),
         ({"method": "gc_fed", "method_options": {"base": "local_gc"}}, "GCFed cannot be wrapped around LocalGC"),
     ],
 )

@@ -159,7 +159,7 @@ LINE = "gc_fed,FedProx,fedprox,,option,mu,0.1,authors' code,,"
     ("line", "sentence"),
     [
         (LINE.replace("gc_fed", "gcfed"), "line 2: unknown paper 'gcfed'; choose one of fedgps"),
-        (LINE.replace(",fedprox", ",fedproxx"), "line 2: unknown method 'fedproxx'; the methods are fedavg"),
+        (LINE.replace(",fedprox", ",fedproxx"), "line 2: unknown method 'fedproxx'; did you mean 'fedprox'"),
         (LINE.replace("mu", "nu"), "line 2: fedprox has no option 'nu'; its options are: mu"),
         (LINE.replace("0.1", '"""x"""'), "line 2: mu of fedprox is 'x', which is not of the kind float"),
         (LINE.replace("0.1", "x"), "line 2: "),

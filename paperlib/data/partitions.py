@@ -5,7 +5,7 @@ Every partition is drawn on the CPU from the stream (seed, "partition"), so it i
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_DRAWS = 20_000
+# Most draws x classes x (clients + 50) of dirichlet_two_classes, whose draws take longest: five seconds.
+MOST_WORK = 10_000_000
 MOST_CLASSES = 100_000  # every client has a count per class
 
 
@@ -196,6 +198,8 @@ def _dirichlet_two_classes(request: Request, stream: Generator) -> list[np.ndarr
             f"{len(request.labels)} samples of {request.classes} classes do not allow; ask for two classes or more and "
             f"at most {len(request.labels) // 2} clients"
         )
+    possible = MOST_WORK // (request.classes * (request.clients + 50))
+    request = replace(request, draws=max(1, min(request.draws, possible)))
     return _draw_dirichlet(request, stream, capped=True, two_classes=True)
 
 
@@ -255,8 +259,10 @@ def _exchange(counts: np.ndarray, c: int) -> None:
     The second such client exchanges with the last but one, and so on. counts: int64 [C, clients], changed in place.
     """
     poor: list[int] = np.flatnonzero((counts[:c] > 0).sum(0) <= 1).tolist()
-    for client, other in zip(poor, reversed(range(counts.shape[1])), strict=False):
-        counts[c, [client, other]] = counts[c, [other, client]]
+    row = counts[c].tolist()
+    for client, other in zip(poor, reversed(range(len(row))), strict=False):
+        row[client], row[other] = row[other], row[client]
+    counts[c] = row
 
 
 def _divided(p: np.ndarray, n: np.ndarray) -> np.ndarray:

@@ -3,25 +3,22 @@
 McMahan et al. 2017, "Communication-efficient learning of deep networks from decentralized data", Algorithm 1.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, dataclass_transform
+from dataclasses import field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
-from paperlib.federated.options import check_options, fill_preset, option
 from paperlib.federated.uploads import Totals, Upload, Uploads
 from paperlib.networks.stacking import gradient
+from paperlib.options import Options
 
 State = dict[str, Tensor]
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(option,))
-@dataclass(kw_only=True)
-class FedAvg:
+class FedAvg(Options):
     """Local SGD, then the average of the clients' updates.
 
     A method is a subclass, and thereby a dataclass; its fields are its options. Hooks change nothing in the method
@@ -42,19 +39,8 @@ class FedAvg:
     needs_update: ClassVar[bool] = False
     # Whether every sampled client must count equally.
     needs_uniform: ClassVar[bool] = False
-    # By the value of the option ``preset``: what the options become that are None.
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     # Methods that it cannot be combined with, and why.
     excludes: ClassVar[dict[type["FedAvg"], str]] = {}
-
-    def __init_subclass__(cls) -> None:
-        dataclass(kw_only=True)(cls)
-
-    def __post_init__(self) -> None:
-        """Refuse impossible options, with a ValueError, before there is a run."""
-        check_options(self)
-        if self.presets:
-            fill_preset(self, self.presets)
 
     def setup(self, context: Context) -> "FedAvg":
         """Bind the method to a run, and compute what stays fixed in it; raises ValueError for what does not fit it."""

@@ -22,6 +22,7 @@ class Progress:
     round: rounds finished. theta: [P], the global model. buffers: [Q]. server: the method's server state.
     clients: client -> its persistent state, only for clients that have taken part and methods that keep one.
     devices: name -> rounds that this device has played, in the order of their first.
+    finite_models: client -> bool [], False if its local model of the last round has a NaN or an infinity.
     """
 
     round: int
@@ -30,11 +31,22 @@ class Progress:
     server: State
     clients: ClientStates = field(default_factory=ClientStates)
     devices: Counter[str] = field(default_factory=Counter)
+    finite_models: dict[int, Tensor] = field(default_factory=dict)
 
     @property
     def finite(self) -> bool:
         """False after a NaN or an infinity, from which no method recovers."""
         return bool(torch.isfinite(self.theta).all() and torch.isfinite(self.buffers).all())
+
+    @property
+    def failure(self) -> str | None:
+        """Return where the first NaN or infinity arose, None while all is finite."""
+        if self.finite:
+            return None
+        bad = [str(client) for client, finite in self.finite_models.items() if not finite]
+        if not bad:
+            return "on the server; the local models were finite"
+        return f"in the local training of client {', '.join(bad)}"
 
 
 @dataclass

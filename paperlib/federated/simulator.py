@@ -115,7 +115,7 @@ def _measured(
         scores = evaluate(context.net, theta, progress.buffers, context.data, pool)
         row: Row = {"test_accuracy": scores.accuracy, "test_loss": scores.loss}
         snapshot = RoundSnapshot(method, progress, local_models or [], scores, pool)
-        for measure in measures.functions:
+        for measure in measures.functions if progress.finite_models else ():  # nothing of a round without clients
             row |= measure(snapshot)
     return row
 
@@ -134,11 +134,15 @@ def play_round(
 
 
 class Round:
-    """The next round of a run: who takes part (``cohort``), the job of each, and the aggregation of the results."""
+    """The next round of a run: who takes part (``cohort``), the job of each, and the aggregation of the results.
+
+    A sampled client without samples takes no part; a round in which none has samples leaves the model as it is.
+    """
 
     def __init__(self, method: FedAvg, progress: Progress):
         self.method, self.progress, self.number = method, progress, progress.round + 1
-        self.cohort = sampled_clients(method.context.experiment, self.number)
+        sampled = sampled_clients(method.context.experiment, self.number)
+        self.cohort = [client for client in sampled if method.context.sizes[client]]
         self.shared = method.broadcast(progress.server, progress.theta)
 
     def start(self, client: int) -> Job:
@@ -159,24 +163,29 @@ class Round:
         e, totals = method.context.experiment, Totals()
         bytes_up, bytes_down = 0, len(cohort) * bytes_of(progress.theta, progress.buffers, *self.shared.values())
         mean_buffers, total = torch.zeros_like(progress.buffers), 0.0
+        progress.finite_models = {}
         # A client that also missed the round before has nothing left to drop.
         _miss_round(method, progress.clients, set(sampled_clients(e, self.number - 1)) - set(cohort))
-        for p, client, trained in zip(method.weights(cohort), cohort, trained_clients, strict=True):
+        weights = method.weights(cohort) if cohort else []
+        for p, client, trained in zip(weights, cohort, trained_clients, strict=True):
             bytes_up += bytes_of(trained.buffers, *trained.upload.values())
+            progress.finite_models[client] = trained.theta.isfinite().all() & trained.buffers.isfinite().all()
             weight = method.weight(p, trained.upload)
             if weight == 0:
                 _miss_round(method, progress.clients, [client])
                 continue
             mean_buffers.add_(trained.buffers, alpha=weight)
             total += weight
-            if e.keeps_models:
+            if "surrogate_divergence" in e.measure:  # which needs every client's last model
                 trained.own |= {"model/theta": trained.theta, "model/buffers": trained.buffers}
             progress.clients[client] = trained.own
             if local_models is not None:
                 local_models.append(LocalModel(client, weight, trained.theta, trained.buffers))
             method.collect(progress.server, totals, weight, client, trained.upload | {"buffers": trained.buffers})
-        progress.theta, progress.server = conclude(method, progress.server, progress.theta, totals)
-        progress.buffers, progress.round = mean_buffers.div_(total or 1.0), self.number
+        if cohort:
+            progress.theta, progress.server = conclude(method, progress.server, progress.theta, totals)
+            progress.buffers = mean_buffers.div_(total or 1.0)
+        progress.round = self.number
         return {"bytes_up": float(bytes_up), "bytes_down": float(bytes_down)}
 
 

@@ -7,9 +7,8 @@ FedProx. Two methods combine by cooperative inheritance: each hook of the outer 
 from collections.abc import Mapping
 from typing import Any
 
-from paperlib.checks import meant, quote
+from paperlib.checks import one_of
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import of_declared_kinds, options_of
 from paperlib.methods.ccvr import CCVR
 from paperlib.methods.creff import CReFF
 from paperlib.methods.delta_sgd import DeltaSGD
@@ -48,6 +47,7 @@ from paperlib.methods.nucfl import NUCFL
 from paperlib.methods.scaffold import Scaffold
 from paperlib.methods.spherefed import SphereFed
 from paperlib.methods.vhl import VHL
+from paperlib.options import of_declared_kinds, options_of
 
 REGISTRY: dict[str, type[FedAvg]] = {
     "fedavg": FedAvg,
@@ -136,6 +136,5 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
 
 
 def _find(name: str) -> type[FedAvg]:
-    if not isinstance(name, str) or name not in REGISTRY:
-        raise ValueError(f"unknown method {quote(name)}; the methods are {', '.join(REGISTRY)}{meant(name, REGISTRY)}")
+    one_of("method", name, REGISTRY)
     return REGISTRY[name]

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from paperlib.federated.context import Context
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import MANY, option
 from paperlib.methods.classifiers import Calibrated
 from paperlib.methods.math.classifier import matrix_of, refit, require_linear, with_matrix
 from paperlib.methods.math.gaussians import class_gaussians, drawn_features
+from paperlib.options import MANY, option
 from paperlib.random_streams import torch_rng
 
 

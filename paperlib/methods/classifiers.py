@@ -7,11 +7,11 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Context, Optimizer
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.passes import outputs_of
 from paperlib.networks import Network
 from paperlib.networks.layers import Hyperspherical, orthonormal
+from paperlib.options import option
 
 
 class FixedClassifier(FedAvg):

@@ -11,10 +11,10 @@ from torch import Tensor
 from paperlib.data.batches import augmentation, draw_epoch, make_batch
 from paperlib.federated.context import Context, Visit
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import MANY, option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.classifier import class_gradients, matrix_of, mismatch, refit, require_linear, with_matrix
 from paperlib.networks.stacking import gradient
+from paperlib.options import MANY, option
 from paperlib.random_streams import draw, rng, torch_rng
 
 

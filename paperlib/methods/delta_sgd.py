@@ -9,10 +9,10 @@ from torch import Tensor
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
 from paperlib.federated.local import clip_norm
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import option
 from paperlib.methods.fednova import FedNova
 from paperlib.methods.math.passes import uncounted
 from paperlib.methods.scaffold import Scaffold
+from paperlib.options import option
 
 
 class DeltaSGD(FedAvg):

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import MANY, option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.gaussians import class_moments
+from paperlib.options import MANY, option
 from paperlib.random_streams import draw, torch_rng
 
 STEP = 5_000  # the authors' step of a running mean over features of length D is min(1, D / 5000)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import option
 from paperlib.methods.math.label_matrix import (
     add_running,
     label_matrix,
@@ -23,6 +22,7 @@ from paperlib.methods.math.label_matrix import (
 )
 from paperlib.methods.math.losses import flatness_loss, times
 from paperlib.methods.mixup import Mixup
+from paperlib.options import option
 
 
 class FedACD(Mixup):

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.vectors import pull
+from paperlib.options import option
 
 
 class FedACG(FedAvg):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.fedacg import FedACG
+from paperlib.options import option
 
 
 class FedAdam(FedAvg):

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
+from paperlib.options import option
 
 
 class FedAWA(FedAvg):

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Context
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import option
 from paperlib.methods.math.losses import correlation
+from paperlib.options import option
 
 
 class FedDecorr(FedAvg):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.method import FedAvg
-from paperlib.federated.options import option
+from paperlib.options import option
 
 
 class FedDisco(FedAvg):
@@ -30,8 +30,7 @@ class FedDisco(FedAvg):
         d = label_divergence(self.context.counts[cohort].cpu())
         if self.normalize:
             d /= d.sum() or 1.0
-        has_samples = self.context.sizes[cohort] > 0
-        weights = (p - self.a * d + self.b).clamp(min=0.0) * has_samples
+        weights = (p - self.a * d + self.b).clamp(min=0.0)
         return (weights / weights.sum() if weights.any() else p).tolist()
 
 

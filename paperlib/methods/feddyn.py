@@ -9,9 +9,9 @@ from torch import Tensor
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.local import clip_norm
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.vectors import pull
+from paperlib.options import option
 
 
 class FedDyn(FedAvg):

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.fedacg import FedACG
 from paperlib.methods.fedadam import FedAdam
 from paperlib.methods.fedavgm import FedAvgM
 from paperlib.methods.math.vectors import extrapolated
+from paperlib.options import option
 
 
 class FedExP(FedAvg):

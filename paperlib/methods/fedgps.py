@@ -13,13 +13,13 @@ from torch.nn.functional import cross_entropy
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.local import clip_norm
 from paperlib.federated.method import State, Upload
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.alignment import DISTANCES, with_prototypes, with_surrogates
 from paperlib.methods.math.vectors import without_own
 from paperlib.methods.other_clients import OtherClients
 from paperlib.methods.presets import FEDGPS as PRESETS
 from paperlib.methods.surrogates import Surrogates
+from paperlib.options import option
 
 
 class FedGPS(OtherClients, Surrogates):

@@ -12,10 +12,10 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import option
 from paperlib.methods.feature_gaussians import FeatureGaussians
 from paperlib.methods.math.losses import times
 from paperlib.methods.presets import FEDIMPRO as PRESETS
+from paperlib.options import option
 
 # First stage after the cut: after the second stage of a ResNet (of ResNet-18 its 9th convolution), after the
 # convolutions of a VGG.

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from paperlib.federated.context import Visit
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import option
+from paperlib.options import option
 from paperlib.random_streams import torch_rng
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import option
 from paperlib.methods.math.vectors import ascent
+from paperlib.options import option
 
 
 class FedLESAM(FedAvg):

@@ -10,8 +10,8 @@ from numpy.random import Generator
 from torch import Tensor
 
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
+from paperlib.options import option
 from paperlib.random_streams import rng
 
 # Hooks that no other method may change.
@@ -51,6 +51,9 @@ class FedMR(FedAvg):
         totals.append("deltas", upload["delta"])
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+        p = 1 / len(totals["deltas"])
+        while len(totals["deltas"]) < len(server["models"]):  # nobody with samples trained this model
+            self.collect(server, totals, p, -1, {"delta": torch.zeros_like(theta)})
         models, round = server["models"] + torch.stack(totals["deltas"]), int(server["rounds"]) + 1
         new, server = super().aggregate(server, theta, totals)
         if round <= self.first_stage:

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from paperlib.federated.context import Context, Optimizer, Visit
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.delta_sgd import DeltaSGD
 from paperlib.methods.fednova import FedNova
 from paperlib.methods.fedwmsam import FedWMSAM
 from paperlib.methods.scaffold import Scaffold
+from paperlib.options import option
 
 # Of the polynomial a s + b s^3 + c s^5 that moves singular values s towards one (Jordan et al. 2024, Muon).
 QUINTIC = (3.4445, -4.7750, 2.0315)

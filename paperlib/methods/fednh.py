@@ -9,13 +9,13 @@ from torch.nn.functional import normalize
 
 from paperlib.federated.context import Visit
 from paperlib.federated.method import State, Upload
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.classifiers import FixedClassifier
 from paperlib.methods.math.class_sums import add_class_sums
 from paperlib.methods.math.passes import outputs_of
 from paperlib.networks import Network
 from paperlib.networks.layers import Hyperspherical
+from paperlib.options import option
 
 
 class FedNH(FixedClassifier):

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.fedacg import FedACG
 from paperlib.methods.fedadam import FedAdam
@@ -16,6 +15,7 @@ from paperlib.methods.fedavgm import FedAvgM
 from paperlib.methods.fedexp import FedExP
 from paperlib.methods.math.passes import uncounted
 from paperlib.methods.math.vectors import ascent
+from paperlib.options import option
 
 
 class FedNSAM(FedAvg):

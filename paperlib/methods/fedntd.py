@@ -7,9 +7,9 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch
 from paperlib.federated.method import FedAvg
-from paperlib.federated.options import option
 from paperlib.methods.math.losses import not_true, softened_kl
 from paperlib.methods.math.passes import teacher_logits
+from paperlib.options import option
 
 
 class FedNTD(FedAvg):

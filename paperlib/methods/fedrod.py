@@ -11,10 +11,10 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import option
 from paperlib.methods.math.classifier import extended
 from paperlib.methods.math.losses import adjust_logits
 from paperlib.networks.stacking import gradient
+from paperlib.options import option
 
 
 class FedROD(FedAvg):

@@ -8,11 +8,11 @@ from torch.nn.functional import normalize
 
 from paperlib.federated.context import Batch
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import option
 from paperlib.methods.math.losses import softened_kl
 from paperlib.methods.math.passes import teacher_logits, uncounted
 from paperlib.methods.math.vectors import ascent
 from paperlib.networks.stacking import gradient
+from paperlib.options import option
 
 
 class FedSOL(FedAvg):

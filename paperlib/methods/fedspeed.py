@@ -8,10 +8,10 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.passes import uncounted
 from paperlib.methods.math.vectors import ascent, pull
+from paperlib.options import option
 
 
 class FedSpeed(FedAvg):

@@ -11,9 +11,9 @@ from torch.nn.functional import pad
 
 from paperlib.federated.context import Batch
 from paperlib.federated.method import FedAvg
-from paperlib.federated.options import option
 from paperlib.methods.math.losses import MASKED, softened_kl
 from paperlib.methods.math.passes import teacher_logits
+from paperlib.options import option
 
 TINY = 1e-9  # inside the logarithm of a share, as in the authors' code
 

@@ -9,10 +9,10 @@ from torch.nn.functional import cosine_similarity
 
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.vectors import ascent, mean_gradient
 from paperlib.methods.scaffold import Scaffold
+from paperlib.options import option
 
 
 class FedWMSAM(FedAvg):

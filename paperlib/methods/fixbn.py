@@ -8,8 +8,8 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import option
 from paperlib.networks.layers import fixed_batch_norm
+from paperlib.options import option
 
 
 class FixBN(FedAvg):

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Context
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
+from paperlib.options import option
 
 # Table 8: one mean per ... -> the dimensions of a convolution weight [C_out, C_in, K_h, K_w] it is taken over.
 MEANS = {

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import option
 from paperlib.methods.math.losses import times
+from paperlib.options import option
 from paperlib.random_streams import draw
 
 

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.cka import alignment
 from paperlib.methods.math.losses import dca, mdca
 from paperlib.methods.math.vectors import positive_cosine
+from paperlib.options import option
 
 
 class NUCFL(FedAvg):

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Optimizer, Visit
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.vectors import mean_gradient
+from paperlib.options import option
 
 
 class Scaffold(FedAvg):

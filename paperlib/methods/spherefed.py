@@ -9,10 +9,10 @@ from torch.nn.functional import normalize
 
 from paperlib.federated.context import Batch
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import option
 from paperlib.methods.classifiers import Calibrated, FixedClassifier
 from paperlib.methods.math.class_sums import add_class_sums
 from paperlib.methods.math.losses import mean_of
+from paperlib.options import option
 
 
 class SphereFed(FixedClassifier, Calibrated):

@@ -13,10 +13,10 @@ from paperlib.data.batches import normalise
 from paperlib.data.surrogate import IMAGES, Surrogate, latent_surrogate, surrogate_batch, surrogate_set
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.federated.options import MANY, option
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.class_sums import add_class_sums, class_members
 from paperlib.methods.math.passes import PASS
+from paperlib.options import MANY, option
 
 PROTOTYPE_IMAGES = 100  # per class, for prototypes "fixed"
 

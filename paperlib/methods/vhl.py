@@ -10,9 +10,9 @@ from torch.nn.functional import cross_entropy
 from paperlib.data.surrogate import IMAGES, surrogate_batch, surrogate_set
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.method import FedAvg, State
-from paperlib.federated.options import MANY, option
 from paperlib.methods.math.distances import supervised_contrastive
 from paperlib.methods.math.losses import MASKED
+from paperlib.options import MANY, option
 
 
 class VHL(FedAvg):

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from paperlib.checks import meant, quote
+from paperlib.checks import one_of
 from paperlib.experiment import Experiment
-from paperlib.federated.options import of_declared_kinds
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.co_boosting import CoBoosting
 from paperlib.oneshot.dense import DENSE
 from paperlib.oneshot.feddf import FedDF
 from paperlib.oneshot.fedhydra import FedHydra
 from paperlib.oneshot.ot import OTFusion
+from paperlib.options import of_declared_kinds
 
 REGISTRY: dict[str, type[OneShot]] = {
     "ot": OTFusion,
@@ -26,10 +26,7 @@ __all__ = ["REGISTRY", "OneShot", "build", "is_one_shot"]
 
 def build(name: str, options: Mapping[str, Any] | None = None) -> OneShot:
     """The one-shot method ``name`` with its options; raises ValueError for a name or an option that does not exist."""
-    if not isinstance(name, str) or name not in REGISTRY:
-        raise ValueError(
-            f"unknown one-shot method {quote(name)}; the methods are {', '.join(REGISTRY)}{meant(name, REGISTRY)}"
-        )
+    one_of("one-shot method", name, REGISTRY)
     return REGISTRY[name](**of_declared_kinds(name, REGISTRY[name], options or {}))
 
 

@@ -1,21 +1,19 @@
 """The interface of one-shot methods: a server without data makes one model from the clients' trained models."""
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, dataclass_transform
+from dataclasses import field
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from paperlib.federated.context import Context
-from paperlib.federated.options import check_options, option
 from paperlib.federated.progress import Progress
 from paperlib.methods import State
 from paperlib.oneshot.aggregation import averaged_accuracy
 from paperlib.oneshot.ensemble import Ensemble
+from paperlib.options import Options
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(option,))
-@dataclass(kw_only=True)
-class OneShot:
+class OneShot(Options):
     """Hooks of a one-shot method, which is a subclass and thereby a dataclass; its fields are its options.
 
     One communication round is ``start`` and then ``epoch`` for t = 1 to ``epochs``; after each epoch the model is
@@ -28,13 +26,6 @@ class OneShot:
     context: Context = field(init=False, repr=False, compare=False)
     # Whether the clients must have the server's architecture.
     one_architecture: ClassVar[bool] = False
-
-    def __init_subclass__(cls) -> None:
-        dataclass(kw_only=True)(cls)
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for impossible options, before there is a run."""
-        check_options(self)
 
     def setup(self, context: Context) -> "OneShot":
         """Bind the method to a run, with the server's network; raises ValueError if they do not fit."""

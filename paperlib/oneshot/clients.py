@@ -38,7 +38,7 @@ class Clients:
 
     kept: the store of the trained models; None stores none. Models of communication round 1 have their own folder,
     which every run with the same clients reads. Models of later rounds depend on the server and are only kept for
-    resuming the run.
+    resuming the run. present: the clients that have samples; the others send nothing.
     """
 
     def __init__(self, experiment: Experiment, data: Dataset, parts: Partition, kept: ModelFolders | None = None):
@@ -53,14 +53,15 @@ class Clients:
             net = networks.build(name, data.shape, data.num_classes, experiment.width)
             bound[name] = FedAvg().setup(Context(self.experiment, data, parts, net))
         self.methods = [bound[name] for name in names]
+        self.present = [k for k, part in enumerate(parts) if len(part)]
 
     @property
     def shares(self) -> list[float]:
         """Weights of the clients in a plain average, by number of samples or uniform."""
-        return self.methods[0].weights(list(range(len(self.methods))))
+        return self.methods[0].weights(self.present)
 
     def models(self, round: int, theta: Tensor, buffers: Tensor, engine: Engine, pool: Executor) -> list[Model]:
-        """Every client's model in communication round ``round`` (from 1), trained now or read from the store.
+        """The models of the clients ``present`` in communication round ``round`` (from 1), trained now or stored.
 
         theta [P], buffers [Q]: the server's model, where clients start after round 1. In round 1 they start from random
         parameters: common ones, or different ones if their networks differ.
@@ -69,14 +70,12 @@ class Clients:
             results = self._trained(round, theta, buffers, (), engine, pool)
             return [self._model(k, trained.theta, trained.buffers) for k, trained in results]
         with self.kept.shared(self.folder(round)) as folder:  # one process trains them, the others wait
-            files = [folder / f"{k}.safetensors" for k in range(len(self.methods))]
-            trained_before = [k for k, file in enumerate(files) if file.exists()]
+            files = {k: folder / f"{k}.safetensors" for k in self.present}
+            trained_before = [k for k, file in files.items() if file.exists()]
             for k, trained in self._trained(round, theta, buffers, trained_before, engine, pool):
                 write_tensors(files[k], {"theta": trained.theta, "buffers": trained.buffers})
-        stored = [load(file.read_bytes()) for file in files]
-        return [
-            self._model(k, t["theta"].to(theta.device), t["buffers"].to(theta.device)) for k, t in enumerate(stored)
-        ]
+        stored = {k: load(file.read_bytes()) for k, file in files.items()}
+        return [self._model(k, t["theta"].to(theta.device), t["buffers"].to(theta.device)) for k, t in stored.items()]
 
     def folder(self, round: int) -> str:
         """Where in the store the models of a communication round are kept."""
@@ -104,7 +103,7 @@ class Clients:
     def _trained(
         self, round: int, theta: Tensor, buffers: Tensor, trained_before: Sequence[int], engine: Engine, pool: Executor
     ) -> Iterator[tuple[int, Trained]]:
-        missing = [k for k in range(len(self.methods)) if k not in trained_before]
+        missing = [k for k in self.present if k not in trained_before]
         jobs = {
             k: Job(self.methods[k].context, self.methods[k], round, k, *self.start(k, round, theta, buffers), {}, {})
             for k in missing

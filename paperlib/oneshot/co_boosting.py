@@ -9,11 +9,11 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.data.batches import per_channel
 from paperlib.federated.method import State
-from paperlib.federated.options import option
 from paperlib.federated.progress import Progress
 from paperlib.methods.math.losses import softened_kl
 from paperlib.oneshot.distillation import Distillation
 from paperlib.oneshot.ensemble import Ensemble
+from paperlib.options import option
 from paperlib.random_streams import draw
 
 

@@ -16,7 +16,6 @@ from paperlib.data.batches import Augmentation, normalise, standardise
 from paperlib.federated.context import Context
 from paperlib.federated.local import clip_norm
 from paperlib.federated.method import State
-from paperlib.federated.options import MANY, option
 from paperlib.federated.progress import Progress
 from paperlib.methods.math.losses import softened_kl
 from paperlib.networks.stacking import gradient
@@ -26,6 +25,7 @@ from paperlib.oneshot.ensemble import Ensemble
 from paperlib.oneshot.generator import KINDS, generator
 from paperlib.oneshot.samples import as_bytes, merged, random_crop_and_flip, representatives, shuffled
 from paperlib.oneshot.stratification import BETAS
+from paperlib.options import MANY, option
 from paperlib.random_streams import rng, torch_rng
 
 KEPT = 20  # synthetic images of a finished run

@@ -66,8 +66,9 @@ def _of_clients(method: OneShot, progress: Progress, ensemble: Ensemble, clients
     """Measurements of the clients' models and of the method's ensembles."""
     data = method.context.data
     logits = logits_of_test_set(ensemble, data)
-    row = {f"client_{k}_accuracy": accuracy(own, data.test_labels) for k, own in enumerate(logits)}
-    for k, model in enumerate(ensemble.models):
+    row: Row = {}
+    for k, model, own in zip(clients.present, ensemble.models, logits, strict=True):
+        row[f"client_{k}_accuracy"] = accuracy(own, data.test_labels)
         row[f"client_{k}_loss"] = training_loss(model, data, clients.methods[k].context.indices[k])
     return row | method.ensembles(logits, data.test_labels, progress)
 

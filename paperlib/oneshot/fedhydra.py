@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.method import State
-from paperlib.federated.options import option
 from paperlib.federated.progress import Progress
 from paperlib.oneshot.aggregation import self_consistent_accuracy, stratified, stratified_accuracy_using_labels
 from paperlib.oneshot.dense import masked_kl
@@ -18,6 +17,7 @@ from paperlib.oneshot.distillation import Distillation
 from paperlib.oneshot.ensemble import Ensemble
 from paperlib.oneshot.samples import random_crop_and_flip
 from paperlib.oneshot.stratification import normalised, scores, traces
+from paperlib.options import option
 from paperlib.random_streams import torch_rng
 
 RESULTS = ("traces", "U", "U_r", "U_c")  # entries of the server's state from the stratification

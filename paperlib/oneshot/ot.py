@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Context
-from paperlib.federated.options import option
 from paperlib.federated.progress import Progress
 from paperlib.networks import MODELS, Network, build
 from paperlib.networks.layers import BatchNorm, Dropout
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.ensemble import Ensemble
+from paperlib.options import option
 
 LAYERS = (nn.Conv2d, nn.Linear)
 # Layers that treat every channel alike and separately, so that they commute with a permutation of channels.

@@ -21,7 +21,7 @@ from paperlib import methods as multi_round
 from paperlib import oneshot
 from paperlib.checks import one_line, quote
 from paperlib.experiment import Experiment
-from paperlib.federated.options import options_of
+from paperlib.options import options_of
 from paperlib.papers.catalogue import PAPERS, TITLES
 from paperlib.papers.printed import check_paper, rows_of
 from paperlib.paths import PAPER_VALUES

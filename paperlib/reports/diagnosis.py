@@ -108,7 +108,8 @@ def symptoms(run: Run) -> tuple[str, ...]:
     known = history[np.isfinite(history.test_loss)]
     lines = []
     if run.summary["failed"]:
-        lines.append(f"It ended in round {run.summary['failed_at']}, with a parameter that is no finite number.")
+        where = run.summary.get("failed_where") or "at a place that its version did not record"
+        lines.append(f"Its first NaN or infinity arose in round {run.summary['failed_at']}, {where}.")
     if not len(known):
         return tuple(lines)
     end, late = known.tail(LAST), known.iloc[len(known) // 2 :]

@@ -30,13 +30,14 @@ def adaptability(snapshot: RoundSnapshot) -> dict[str, float]:
     (Table 9), and uniform_kl, KL(P || uniform), both over the classes that the client has.
     """
     context, e = snapshot.method.context, snapshot.method.context.experiment
-    row = {"client_accuracy": client_accuracy(snapshot.scores.errors, context.counts)}
+    counts = context.counts[context.sizes > 0]
+    row = {"client_accuracy": client_accuracy(snapshot.scores.errors, counts)}
     if snapshot.progress.round < e.rounds:
         return row
     risks, accuracies, to_template, to_uniform = [], [], [], []
     for local in snapshot.local_models:
         scores = evaluate(context.net, local.theta, local.buffers, context.data, snapshot.pool)
-        risks.append(adaptability_risk(scores.errors, context.counts))
+        risks.append(adaptability_risk(scores.errors, counts))
         accuracies.append(scores.accuracy)
         visit = start_visit(context, e.rounds, local.client, local.theta, local.buffers)
         p = label_matrix(context, local.theta, visit)

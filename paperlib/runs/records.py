@@ -90,6 +90,7 @@ IN_SUMMARY: dict[str, Rule] = {
 }
 # Entries of some versions or methods; further entries of one-shot methods are not shown.
 MAY_BE_IN_SUMMARY: dict[str, Rule] = {
+    "failed_where": _or_none(_is_text),
     "parameters": _whole(0),
     "gpu_memory_mb": _number(0),
     "classes": _whole(1),

@@ -209,6 +209,7 @@ def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progres
         "last10_accuracy": float(accuracy.tail(10).mean()) if len(accuracy) and not failed else None,
         "failed": failed,
         "failed_at": progress.round if failed else None,
+        "failed_where": progress.failure,
         "seconds": sum(row["seconds"] for row in rows),
         "peak_memory_mb": peak_memory_mb(),
         "bytes_up": sum(row["bytes_up"] for row in rows),

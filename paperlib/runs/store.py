@@ -63,8 +63,8 @@ class Run:
     """A finished run.
 
     summary: final_accuracy, best_accuracy, last10_accuracy (percent; mean of the last ten evaluations), failed and
-    failed_at (round of the first NaN or infinity), seconds, peak_memory_mb (of the process), gpu_memory_mb (the
-    tensors' peak, of runs on a GPU), bytes_up, bytes_down, digest, version, ...
+    failed_at (round of the first NaN or infinity), failed_where (the client or the server), seconds, peak_memory_mb (of
+    the process), gpu_memory_mb (the tensors' peak, of runs on a GPU), bytes_up, bytes_down, digest, version, ...
     history: one row per evaluated round. A shipped run has no parameters.
     """
 

@@ -24,11 +24,11 @@ from paperlib.experiment import Experiment
 from paperlib.federated.context import Batch, Context
 from paperlib.federated.engines import Engine, Opened
 from paperlib.federated.local import Trained, train_client
-from paperlib.federated.options import allowed_of, options_of
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import bind, play_round, unfinished
 from paperlib.methods import REGISTRY, FedAvg, State, build
 from paperlib.networks import Network
+from paperlib.options import allowed_of, options_of
 from paperlib.random_streams import rng
 from paperlib.workers import worker_pool
 

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from paperlib.federated.options import option
 from paperlib.methods import FedAvg, combine
 from paperlib.methods.fedprox import FedProx
+from paperlib.options import option
 
 
 class Bounded(FedAvg):

@@ -262,7 +262,7 @@ class LiveRun(Explorer):
         result = f" Test accuracy {scores.iloc[-1]:.2f} %, at best {scores.max():.2f} %." if len(scores) else ""
         run = self.store.finished(e) if state == "finished" else None
         if run is not None and run.summary["failed"]:
-            result += f" It failed: NaN or infinity in round {run.summary['failed_at']}."
+            result += f" It failed: NaN or infinity in round {run.summary['failed_at']}, {run.summary['failed_where']}."
         if self.error:
             result += f" It ended with an error: {self.error.rstrip('.')}."
         return f"{e}: {state_in_words}.{result}"

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from paperlib.display import plots
-from paperlib.federated.options import options_of
 from paperlib.markup import Markup, listed
 from paperlib.methods import REGISTRY
+from paperlib.options import options_of
 from paperlib.teaching.plane import (
     KINDS,
     Points,

@@ -1,25 +1,56 @@
-"""The options of a method: which values they may have, and how a preset fills them."""
+"""The values that options of a method and fields of an experiment may have, and presets that fill them."""
 
-import operator
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from math import inf, isfinite
-from types import UnionType
-from typing import Any, cast, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, ClassVar, cast, dataclass_transform, get_args, get_origin
 
-from paperlib.checks import LARGEST, MOST, quote
+from paperlib.checks import LARGEST, MOST, interval, named, number, one_of, quote, whole, within
 
 MANY = 1_000_000  # images or features that are drawn at once: more than any memory holds
-LIMITS = {"above": operator.gt, "at_least": operator.ge, "below": operator.lt, "at_most": operator.le}
 
 
 def option(default: Any, *, choices: tuple[Any, ...] = (), **limits: float) -> Any:
-    """The dataclass field of an option whose value is one of the choices, or a number within the limits.
+    """Return the dataclass field of an option whose value is one of the choices, or a number within the limits.
 
     limits: above, at_least, below, at_most. None is always allowed, and so is any string where there are no choices.
     """
     return field(default=default, metadata={"choices": choices, "limits": limits})
+
+
+def check_value(name: str, value: Any, hint: Any, allowed: Mapping[Any, Any]) -> None:
+    """Raise ValueError unless a value is of a kind that ``hint`` names, and what `option` allows."""
+    kinds, limits = get_args(hint) or (hint,), allowed["limits"]
+    if value is None and NoneType in kinds:
+        return
+    if allowed["choices"]:
+        one_of(name, value, allowed["choices"])
+    elif str in kinds:
+        named(name, value)
+    elif int in kinds:
+        whole(name, value, int(limits["at_least"]))
+    else:
+        number(name, value, **limits)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(option,))
+class Options:
+    """Base of methods: a subclass is a dataclass, whose fields are its options."""
+
+    # By the value of the option ``preset``: what the options become that are None.
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        dataclass(kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for impossible options, before there is a run."""
+        check_options(self)
+        for name, value in (self.presets[vars(self)["preset"]] if self.presets else {}).items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
 
 
 def check_options(method: Any) -> None:
@@ -33,13 +64,11 @@ def check_options(method: Any) -> None:
             continue
         choices, limits = metadata["choices"], metadata["limits"]
         if limits and not isinstance(value, str):
-            finite = isfinite(value) and all(LIMITS[name](value, bound) for name, bound in limits.items())
-            fits = finite or value in choices
+            fits = (isfinite(value) and within(value, limits)) or value in choices
         else:
             fits = not choices or value in choices
         if not fits:
-            interval = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in limits.items())
-            allowed = " or ".join(filter(None, [*map(str, choices), interval]))
+            allowed = " or ".join(filter(None, [*map(str, choices), interval(limits)]))
             raise ValueError(f"{option} of {type(method).__name__} is {quote(value)}, but must be {allowed}")
 
 
@@ -53,13 +82,6 @@ def allowed_of(method: Any) -> dict[str, Mapping[Any, Any]]:
         if metadata is not None:
             allowed[f.name] = metadata
     return allowed
-
-
-def fill_preset(method: Any, presets: Mapping[str, Mapping[str, Any]]) -> None:
-    """Give the options that are None the values of the preset that the method's option ``preset`` names."""
-    for name, value in presets[method.preset].items():
-        if getattr(method, name) is None:
-            setattr(method, name, value)
 
 
 def options_of(method: type[Any]) -> dict[str, Any]:
