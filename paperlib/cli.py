@@ -296,10 +296,10 @@ def results_page() -> None:
 def export(
     folder: Annotated[
         Path,
-        typer.Argument(help="for runs.parquet, columns.csv, README.md and croissant.json; replaces an export only"),
+        typer.Argument(help="for runs.parquet and columns.csv; replaces an export only"),
     ],
 ) -> None:
-    """All finished runs, here and shipped, as one table (parquet) with a dictionary, a dataset card and Croissant."""
+    """Write all finished runs, here and shipped, as one table (parquet) with a dictionary of its columns (CSV)."""
     from paperlib.reports.export import export as write_all
 
     with sentences():

@@ -2,15 +2,15 @@
 
 import json
 
-import mlcroissant
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
-import yaml
+from pyarrow import parquet
 
 from paperlib import Experiment, run
-from paperlib.experiment import HINTS
 from paperlib.papers import shipped_runs
+from paperlib.reports import export as exporting
 from paperlib.reports.export import export
 
 OWN = Experiment(
@@ -48,30 +48,52 @@ def test_every_run_is_there_with_the_rows_of_its_history(own, table):
         assert theirs.last10_accuracy.iloc[0] == last or (last is None and theirs.last10_accuracy.isna().all())
 
 
-def test_a_row_says_enough_to_play_its_run_again(table):
-    row = table[table.digest == OWN.digest].iloc[0]
-    fields = {name: row[name] for name in HINTS if pd.notna(row[name])}
-    for name in ("method_options", "measure", "client_models", "augment"):
-        fields[name] = json.loads(fields[name])
-    fields |= {name: int(v) for name, v in fields.items() if isinstance(v, float) and v.is_integer()}
-    assert Experiment.from_json(json.dumps(fields)) == OWN
+def test_a_row_becomes_the_experiment_of_its_run_again(table):
+    rows = table.drop_duplicates("digest")
+    assert len(rows) == len(shipped_runs.summaries(shipped_runs.REFERENCE)) + 1
+    for row in rows.itertuples():
+        e = Experiment.from_json(row.experiment)
+        assert e.digest == row.digest and (e.method, e.lr, e.seed) == (row.method, row.lr, row.seed)
+        assert json.loads(row.method_options) == e.method_options
 
 
-def test_every_column_is_explained_in_dictionary_card_and_metadata(folder, table):
+def test_every_column_is_explained_in_the_dictionary(folder, table):
     described = pd.read_csv(folder / "columns.csv")
     assert list(described.column) == list(table.columns) and described.meaning.notna().all()
     assert described.set_index("column").rows.to_dict() == table.notna().sum().to_dict()
-    card = (folder / "README.md").read_text()
-    assert all(f"| `{name}` |" in card for name in table) and "mean nothing" not in card
-    front = yaml.safe_load(card.split("---")[1])
-    assert front["license"] == "mit" and f"{len(table):,} evaluated rounds" in card
+    texts = set(described.column[described.type == "text"])
+    assert texts == {name for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
 
 
-def test_the_metadata_is_valid_and_reads_the_table(folder, table):
-    dataset = mlcroissant.Dataset(folder / "croissant.json")
-    assert not dataset.metadata.issues.errors and not dataset.metadata.issues.warnings
-    first = next(iter(dataset.records("rounds")))
-    assert first["rounds/digest"] == table.digest[0].encode() and first["rounds/round"] == table["round"][0]
+def test_a_text_takes_at_most_four_bytes_in_a_row_however_long_it_is(folder):
+    """Repeated in every row of their runs, texts would be most of the table."""
+    table = parquet.read_table(folder / "runs.parquet")
+    texts = [column for column in table.columns if not pa.types.is_floating(column.type)]
+    assert all(pa.types.is_dictionary(column.type) or pa.types.is_boolean(column.type) for column in texts)
+    spelt = sum(len(str(text)) for text in table["experiment"].to_pylist())
+    chunks = table["experiment"].chunks
+    assert sum(chunk.indices.nbytes for chunk in chunks) <= 4 * len(table) < spelt / 10
+
+
+def test_a_table_of_many_parts_has_the_rows_of_one_part(own, monkeypatch):
+    whole = pa.concat_tables(exporting.parts(own.folder.parent))
+    monkeypatch.setattr(exporting, "CHUNK", 100)
+    parts = list(exporting.parts(own.folder.parent))
+    assert len(parts) > 5 and len({tuple(part.schema) for part in parts}) == 1
+    for name in ("digest", "experiment", "method", "test_accuracy", "weight_divergence"):
+        assert pa.concat_tables(parts)[name].to_pylist() == whole[name].to_pylist()
+
+
+def test_a_measure_may_have_the_name_of_a_column_of_the_table(own, tmp_path):
+    folder = tmp_path / "runs" / OWN.digest
+    folder.mkdir(parents=True)
+    for file in own.folder.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes().replace(b"weight_divergence", b"seed"))
+    (folder / "summary.json").write_bytes((own.folder / "summary.json").read_bytes())
+    (folder / "experiment.json").write_bytes((own.folder / "experiment.json").read_bytes())
+    table = pd.read_parquet(export(tmp_path / "data", tmp_path / "runs") / "runs.parquet")
+    mine = table[table.digest == OWN.digest]
+    assert set(mine.seed) == {0} and mine["seed (measured)"].tolist() == own.history.weight_divergence.tolist()
 
 
 def test_a_file_is_no_folder_to_export_to(tmp_path):

@@ -22,7 +22,7 @@ def refused(monkeypatch, tmp_path):
     """Words of the command line -> the sentence that they are refused with, before any work."""
     for work in ("paperlib.runs.profile.profile", "paperlib.data.partition_files.write_partition"):
         monkeypatch.setattr(work, lambda *_, **__: pytest.fail("it was begun"))
-    monkeypatch.setattr(exporting, "runs", lambda store: pytest.fail("runs were read"))
+    monkeypatch.setattr(exporting, "parts", lambda store: pytest.fail("runs were read"))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
 
@@ -117,16 +117,16 @@ def test_an_export_replaces_no_file_of_another(refused, tmp_path, name):
 
 
 def test_an_export_follows_no_link_and_replaces_an_earlier_one(monkeypatch, tmp_path):
-    rows = exporting.runs(tmp_path / "none").groupby("digest").head(1).head(5)
-    monkeypatch.setattr(exporting, "runs", lambda store: rows)
+    (first,) = [part[:5] for part in exporting.parts(tmp_path / "none")][:1]
+    monkeypatch.setattr(exporting, "parts", lambda store: [first])
     folder = export(tmp_path / "data")
     before = (folder / "runs.parquet").read_bytes()
     (folder / "columns.csv").unlink()
     export(folder)
     assert (folder / "runs.parquet").read_bytes() == before and (folder / "columns.csv").exists()
-    (folder / "README.md").unlink()
+    (folder / "columns.csv").unlink()
     (tmp_path / "notes").write_text("notes")
-    (folder / "README.md").symlink_to(tmp_path / "notes")
+    (folder / "columns.csv").symlink_to(tmp_path / "notes")
     with pytest.raises(ValueError, match="is not part of an earlier export"):
         export(folder)
     assert (tmp_path / "notes").read_text() == "notes"

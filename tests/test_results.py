@@ -47,7 +47,7 @@ def test_a_run_of_this_machine_comes_first_and_its_tables_are_found_when_asked_f
     assert "1 runs made here" in browser.search.description
     monkeypatch.setattr(index, "search", lambda digests: {tiny.digest: [Place("gc_fed", "T5", "smoke")]})
     index.remember(tmp_path, [tiny.digest])
-    assert results.listing(tmp_path).loc[tiny.digest, "in"] == "GC-Fed T5"
+    assert results.listing(results.finished(tmp_path)).loc[tiny.digest, "in"] == "GC-Fed T5"
 
 
 def test_runs_of_a_budget_are_listed_under_it(tiny, tmp_path, monkeypatch):

@@ -1,7 +1,9 @@
 """The page of all runs: what it is given to show."""
 
+import itertools
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from paperlib import Experiment, run
 from paperlib.papers import shipped_runs
 from paperlib.papers.judging import entries, gathered
-from paperlib.reports import results_page
+from paperlib.reports import pages, results_page, run_table
 from paperlib.runs.store import Store
 
 
@@ -28,6 +30,50 @@ def test_every_shipped_run_and_every_own_one_is_there_once_with_its_curve(tmp_pa
     assert mine["round"] == [1, 2, 3] and mine["from"] == "this machine"
     assert mine["accuracy"] == pytest.approx(own.history.test_accuracy.tolist(), abs=0.005)
     assert all(len(record["round"]) == len(record["accuracy"]) <= results_page.POINTS for record in records)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """The first of the shipped runs stand for all."""
+    everything = results_page.finished
+    monkeypatch.setattr(results_page, "finished", lambda store: itertools.islice(everything(store), 20))
+
+
+@pytest.mark.parametrize("largest, points", [(10**9, results_page.POINTS), (10, results_page.FEWEST)])
+def test_a_run_takes_a_bounded_part_of_the_page_and_among_many_runs_a_small_one(
+    few, monkeypatch, tmp_path, largest, points
+):
+    rounds = {"round": np.arange(1, 3001), "test_accuracy": np.full(3000, 50.123456)}
+    monkeypatch.setattr(run_table.Finished, "history", lambda _: rounds)
+    monkeypatch.setattr(results_page, "LARGEST", largest)
+    records = results_page.runs(Store(tmp_path))
+    assert {len(record["accuracy"]) for record in records} == {points}
+    assert len(pages.as_json(results_page.by_column(records))) < len(records) * (800 + 20 * points)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e308, -1.0, None])
+def test_what_is_no_percentage_is_not_drawn_and_does_not_stop_the_page(few, monkeypatch, tmp_path, value):
+    monkeypatch.setattr(run_table.Finished, "history", lambda _: {"round": [1, 2], "test_accuracy": [value, 0.0]})
+    records = results_page.runs(Store(tmp_path))
+    assert all(record["round"] == [2] and record["accuracy"] == [0.0] for record in records)
+    assert json.loads(pages.as_json({"a": [(value,)]})) == {"a": [[value if value in (1e308, -1.0) else None]]}
+
+
+def test_a_run_that_ends_or_goes_while_the_page_is_written_does_not_stop_it(few, monkeypatch, tmp_path):
+    """The second of two lists of the store, or a history read later, may be of other runs than the first."""
+    e = Experiment(dataset="digits", model="mlp", width=0.25, clients=5, sampled=2, rounds=3, batch_size=50)
+    run(e, store=tmp_path)
+    listed = results_page.listing
+
+    def meanwhile(runs):
+        table = listed(runs)
+        run(e.replace(seed=1), store=tmp_path)
+        shutil.rmtree(tmp_path / e.digest)
+        return table
+
+    monkeypatch.setattr(results_page, "listing", meanwhile)
+    (mine,) = (record for record in results_page.runs(Store(tmp_path)) if record["from"] == "this machine")
+    assert mine["digest"] == e.digest and mine["accuracy"] == []
 
 
 def test_differences_are_paired_by_seed(evidence):
@@ -62,7 +108,7 @@ def test_the_page_is_whole_and_holds_its_data_whatever_texts_say(monkeypatch, tm
     text = results_page.write_page(tmp_path, tmp_path / "runs").read_text()
     assert len(re.findall("</script>", text)) == 4 and not re.search(r"/\* (data|charts|vega) \*/", text)
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
-    assert data["runs"] == [evil]
+    assert data["runs"] == {"names": list(evil), "rows": [list(evil.values())]}
     assert not re.search(r'(src|href)="?https?:', text) and not (tmp_path / "runs").exists()
 
 

@@ -1,5 +1,7 @@
 """Pages from the templates of this folder, which escape every text that they are given."""
 
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,22 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-TEMPLATES.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+
+
+def as_json(value: Any, **_: Any) -> str:
+    """Return a value as short JSON, in which null stands for numbers that JSON lacks, NaN and infinity."""
+    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+TEMPLATES.policies["json.dumps_function"] = as_json
 
 
 def render(template: str, **fields: Any) -> str:

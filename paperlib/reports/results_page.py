@@ -24,7 +24,8 @@ from paperlib.reports.run_table import finished, listing
 from paperlib.reports.scorecard import COMPARED
 from paperlib.runs.store import Store
 
-POINTS = 40  # of a curve
+POINTS, FEWEST = 40, 8  # of a curve, and where there are many runs
+LARGEST = 200_000  # points of all curves together, as long as each has its fewest
 BASELINE = "FedAvg"
 VERDICTS = {"held": "#0173b2", "reversed": "#b34700", "undecided": "#6b6b6b"}
 # The columns of the runs that the page shows.
@@ -43,7 +44,7 @@ def write_page(folder: Path | None = None, store: Path | str | None = None) -> P
 
     judged = [gathered(paper, entries(paper), scale) for paper in TITLES for scale in COMPARED]
     data = {
-        "runs": runs(Store(store)),
+        "runs": by_column(runs(Store(store))),
         "numbers": [number for evidence in judged for number in numbers(evidence)],
         "pairs": [pair for evidence in judged for pair in pairs(evidence)],
         "claims": [claim_record(verdict) for evidence in judged for verdict in verdicts(evidence)],
@@ -58,18 +59,32 @@ def write_page(folder: Path | None = None, store: Path | str | None = None) -> P
 
 
 def runs(store: Store) -> Records:
-    """A record per finished run, here and shipped, by scale: what `SHOWN` names, papers and places; its curve."""
-    rows, records = listing(store.path), []
-    for run in finished(store.path):
-        digest = run.summary["digest"]
-        curve = run.history()[["round", "test_accuracy"]].dropna()
-        chosen = np.unique(np.linspace(0, len(curve) - 1, min(POINTS, len(curve))).astype(int))
-        record = {name: _plain(rows.at[digest, name]) for name in SHOWN}
-        record |= {"digest": digest, "options": rows.at[digest, "options"]}
+    """Return a record per finished run, here and shipped, by scale: what `SHOWN` names, papers, places, its curve.
+
+    A record has a bounded size: with many runs, a curve has fewer points. Values that are no percentage have none.
+    """
+    found = {str(run.summary["digest"]): run for run in finished(store.path)}
+    most = min(POINTS, max(FEWEST, LARGEST // len(found)))
+    records = []
+    for row in listing(found.values()).to_dict("records"):
+        run = found[row["digest"]]
+        history = run.history()
+        curve = [number for number, value in enumerate(history["test_accuracy"]) if _is_percentage(value)]
+        shown = [curve[i] for i in np.unique(np.linspace(0, len(curve) - 1, min(most, len(curve))).astype(int))]
+        record = {name: _plain(row[name]) for name in SHOWN} | {"digest": row["digest"], "options": row["options"]}
         record |= {"papers": [TITLES[paper] for paper in run.papers], "places": sorted(set(map(str, run.places)))}
-        record |= {"round": curve["round"].iloc[chosen].tolist()}
-        records.append(record | {"accuracy": curve.test_accuracy.iloc[chosen].round(2).tolist()})
+        record |= {"round": [int(history["round"][number]) for number in shown]}
+        records.append(record | {"accuracy": [round(float(history["test_accuracy"][number]), 2) for number in shown]})
     return records
+
+
+def _is_percentage(value: float | None) -> bool:
+    return value is not None and 0 <= value <= 100
+
+
+def by_column(records: Records) -> dict[str, Any]:
+    """Return records of the same fields as names and rows, in a third of the characters."""
+    return {"names": list(records[0]), "rows": [list(record.values()) for record in records]}
 
 
 def numbers(evidence: Evidence) -> Records:

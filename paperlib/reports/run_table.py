@@ -1,6 +1,6 @@
 """All finished runs, here and shipped, and what is known of each: fields, summary, history, tables it is in."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from paperlib.experiment import DEFAULTS
 from paperlib.papers import TITLES, index, shipped_runs
 from paperlib.runs.listing import Listing, finished_runs
 from paperlib.runs.records import read_history
-from paperlib.runs.store import evaluated
+from paperlib.runs.store import evaluated_rows
 
 ORDER = {scale: place for place, scale in enumerate(("paper", "small", "mini", "smoke", ""))}
 # Column of the list -> its width in characters.
@@ -43,15 +43,18 @@ class Finished(NamedTuple):
     def scale(self) -> str:
         return next((place.scale for place in self.places), self.file.rpartition("-")[2])
 
-    def history(self) -> pd.DataFrame:
-        """One row per evaluated round."""
-        if self.folder is not None:
-            return evaluated(read_history(self.folder))
-        return shipped_runs.history(self.summary["digest"], self.file)
+    def history(self) -> dict[str, Any]:
+        """Return the numbers of the evaluated rounds by name; no rounds where the folder has just gone."""
+        if self.folder is None:
+            rounds = shipped_runs.rounds(self.summary["digest"], self.file)
+            return {str(name): rounds[name].to_numpy() for name in rounds.columns}
+        rows = evaluated_rows(read_history(self.folder))
+        names = dict.fromkeys(["round", "test_accuracy", *(name for row in rows for name in row)])
+        return {name: [row.get(name) for row in rows] for name in names}
 
 
 def finished(store: Path, own: Listing | None = None) -> Iterator[Finished]:
-    """The finished runs of the store, then those that are shipped and were not run here.
+    """Yield the finished runs of the store, then those that are shipped and were not run here.
 
     own: those of the store, where they have been read already.
     """
@@ -64,16 +67,14 @@ def finished(store: Path, own: Listing | None = None) -> Iterator[Finished]:
             yield Finished(DEFAULTS | entry["experiment"], entry["summary"], known.get(digest, []), file)
 
 
-def listing(store: Path, own: Listing | None = None) -> pd.DataFrame:
-    """One row per finished run, by digest: of this machine, and those that are shipped and were not run here.
-
-    own: the finished runs of the store, where they have been read already.
+def listing(runs: Iterable[Finished]) -> pd.DataFrame:
+    """Return one row per finished run, by digest: first those of this machine, then by scale and setting.
 
     Columns: those of the list (`WIDTHS`); paper, tables and places, where the run stands; rounds, failed, digest,
     version, finished, device, seconds, folder (of a run of this machine) and file (of a shipped one), text (all that
     can be searched).
     """
-    rows = [_row(run) for run in finished(store, own)]
+    rows = [_row(run) for run in runs]
     order = ("in", "setting", "seed", "method")
     scale = {row["scale"]: ORDER.get(row["scale"], ORDER["small"]) for row in rows}  # a budget stands beside small
     rows.sort(key=lambda row: (row["file"] != "", scale[row["scale"]], *(row[column] for column in order)))

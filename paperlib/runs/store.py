@@ -323,10 +323,15 @@ def evaluated(rows: list[Row]) -> "pd.DataFrame":
     import pandas as pd  # its import takes more time and memory than a small run
 
     measured = dict.fromkeys(name for row in rows for name in row if name not in COLUMNS)
-    last = len(rows) - 1
-    kept = [row for i, row in enumerate(rows) if i == last or not _is_missing(row.get("test_accuracy"))]
+    kept = evaluated_rows(rows)
     table = pd.DataFrame({name: [row.get(name) for row in kept] for name in (*COLUMNS, *measured)})
     return table.astype({"round": int})
+
+
+def evaluated_rows(rows: list[Row]) -> list[Row]:
+    """Return the rounds that were evaluated, and the last one, in which a run may have failed."""
+    last = len(rows) - 1
+    return [row for i, row in enumerate(rows) if i == last or not _is_missing(row.get("test_accuracy"))]
 
 
 def _is_missing(value: float | None) -> bool:

@@ -17,7 +17,7 @@ from paperlib.display import plots
 from paperlib.markup import Markup, listed, table
 from paperlib.papers import TITLES, index, shipped_runs
 from paperlib.paths import ROOT
-from paperlib.reports.run_table import WIDTHS, listing
+from paperlib.reports.run_table import WIDTHS, finished, listing
 from paperlib.runs.listing import finished_runs
 from paperlib.runs.records import read_history
 from paperlib.runs.store import Store, evaluated
@@ -80,7 +80,7 @@ class ResultBrowser(Explorer):
     def _read(self) -> None:
         """Read the store: what can be listed, and why some of it cannot."""
         own = finished_runs(self.store)
-        self.runs, self.unreadable = listing(self.store, own), own.bad
+        self.runs, self.unreadable = listing(finished(self.store, own)), own.bad
 
     @staticmethod
     def _choice(name: str, options: Sequence[Any], width: str = "14em") -> widgets.Dropdown:
