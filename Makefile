@@ -32,10 +32,7 @@ soak: setup  ## 200 runs on a Ray cluster whose nodes come and go; MINUTES=30, S
 test-browser: setup  ## use every explorer in a real browser; installs Chromium where it is missing
 	.venv/bin/python -m pytest -q -m browser tests/browser/test_explorers.py tests/browser/test_results_page.py
 
-test-studies: setup  ## write docs/fidelity.md, comparison.md and calibration.md; makes the runs that are missing
-	for study in fidelity comparison calibration; do .venv/bin/python docs/studies/$$study.py || exit; done
-
-site: setup  ## build the site and look at every page; send hostile texts through every page and widget
+test-site: setup  ## build the site and look at every page; send hostile texts through every page and widget
 	.venv/bin/python -m pytest -q -n auto -m browser tests/browser/test_site.py tests/browser/test_hostile_texts.py
 
 # flwr pins other versions of some packages: they come first in its environment, and all others are the project's.
@@ -53,8 +50,8 @@ lint: setup  ## ruff and mypy
 bench: setup  ## measure speed and memory, write benchmarks/RESULTS.md
 	.venv/bin/python benchmarks/targets.py --write
 
-studies: setup  ## write docs/fidelity.md, comparison.md and calibration.md; makes the runs that are missing
-	for study in fidelity comparison calibration; do .venv/bin/python docs/studies/$$study.py || exit; done
+studies: setup  ## write docs/fidelity.md, comparison.md, calibration.md and protocol.md; makes the runs that are missing
+	for study in fidelity comparison calibration protocol; do .venv/bin/python docs/studies/$$study.py || exit; done
 
 site: setup  ## build the site of all notebooks, docs, reference and results into _site/html; nothing is executed
 	.venv/bin/python docs/site.py
