@@ -63,7 +63,7 @@ def test_symptoms_are_those_of_the_history():
     (fall,) = symptoms(history(steady, [90.0] * 20 + [79.0] * 10))
     assert fall == "Its accuracy is 90.0 % in round 1, and 79.0 % at the end."
     (nan,) = symptoms(history([float("nan")], [float("nan")], failed_at=1))
-    assert nan == "It ended in round 1, with a parameter that is no finite number."
+    assert nan == "Its first NaN or infinity arose in round 1, at a place that its version did not record."
 
 
 def test_facts_count_steps_and_classes_of_clients():
