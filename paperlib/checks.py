@@ -10,7 +10,7 @@ import numpy as np
 LONGEST = 80  # characters of a value in an error message
 MOST = 2**63 - 1  # largest whole number, of int64 tensors and random streams
 LARGEST = float(np.finfo(np.float32).max)  # largest other number; it multiplies float32 tensors
-LONGEST_NAME = 64  # characters
+LONGEST_NAME = 72  # characters; "sha256:" and 64 digits name a partition that was handed in
 LIMITS = {"above": operator.gt, "at_least": operator.ge, "below": operator.lt, "at_most": operator.le}
 
 

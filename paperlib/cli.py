@@ -384,26 +384,23 @@ def profile(
 
 @app.command()
 def partition(
-    file: Annotated[
-        Path,
-        typer.Argument(help="a name that ends in .json or .npz; replaces an earlier partition only"),
-    ],
+    file: Annotated[Path, typer.Argument(help="a name that ends in .json; replaces an earlier partition only")],
     words: Annotated[list[str], typer.Argument(help="fields of the experiment as field=value; the first may be a run")],
 ) -> None:
-    """Write which training images each client of an experiment has, for other programs."""
-    from paperlib.data.partition_files import write_partition
-    from paperlib.reports.outputs import check_replaced, is_partition
+    """Write which training images each client of an experiment has, for other programs and as partition=file.json."""
+    from paperlib import partition_files
+    from paperlib.reports.outputs import check_file, is_partition
     from paperlib.runs.prepare import dataset_of, parts_of
 
     with sentences("nothing was written"):
-        check_replaced("file", file, is_partition, "a partition")
+        check_file("file", str(file), is_partition, "a partition")
+        if file.suffix != ".json":
+            raise ValueError(f"file is {str(file)!r}, but must end in .json")
         e = experiment_of(words)
         parts = parts_of(e, dataset_of(e))
         fields = ("dataset", "train_size", "partition", "alpha", "clients", "min_samples", "partition_seed")
-        written = write_partition(file, parts, {name: getattr(e, name) for name in fields})
-        console.print(
-            f"{len(parts)} clients with {sum(map(len, parts)):,} images, written to {written}", soft_wrap=True
-        )
+        partition_files.write(file, parts, parts.labels.numpy(), {name: getattr(e, name) for name in fields})
+        console.print(f"{len(parts)} clients with {sum(map(len, parts)):,} images, written to {file}", soft_wrap=True)
 
 
 @app.command()
@@ -417,7 +414,7 @@ def pack(
     test_share: Annotated[float, typer.Option(help="of a folder without train and test: share of the test set")] = 0.2,
 ) -> None:
     """Make a data set of images of one's own, to be used by its name like any other."""
-    from paperlib.data import packing
+    from paperlib import packing
     from paperlib.data.datasets import DATASETS, data_directory, load
 
     with sentences("nothing was written"):

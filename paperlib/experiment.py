@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 
+from paperlib import partition_files
 from paperlib.checks import LARGEST, meant, one_line, plain, quote
 from paperlib.options import allowed_of, check_value, option
 from paperlib.revisions import revisions
@@ -29,7 +30,9 @@ class Experiment:
     dataset, train_size, test_size, image_size: what `paperlib.data.load` takes; a size of None is all of it.
     model, width: architecture, and the factor on its hidden widths (1 in the papers).
     partition, alpha, clients, min_samples, partition_seed: what `paperlib.data.partition` takes; alpha is the Dirichlet
-        concentration, or the number of classes per client.
+        concentration, or the number of classes per client. A partition that is handed in as a file or as indices (see
+        `paperlib.partition_files.keep`) is held as the SHA-256 of its indices; clients, left at its default, becomes
+        their number, alpha None and partition_seed 0.
     sample_share: share of its samples that each client keeps, of every class if possible (1 in the papers).
     sampled: clients per round, drawn uniformly without replacement. rounds: communication rounds.
     local_epochs, batch_size: passes over a client's samples per round, in mini-batches.
@@ -102,10 +105,28 @@ class Experiment:
             raise ValueError(f"method_options is {quote(self.method_options)}, but must map option names to values")
         options = {name: plain(value) for name, value in self.method_options.items()}
         object.__setattr__(self, "method_options", options)
+        if partition_files.handed_in(self.partition):
+            self._keep_partition()
         self._check()
         for name in FLOATS:  # 1 and 1.0 describe the same run, though their arithmetic may differ
             if type(value := getattr(self, name)) is int:
                 object.__setattr__(self, name, float(value))
+
+    def _keep_partition(self) -> None:
+        name, clients = partition_files.keep(self.partition)
+        if self.clients not in (clients, type(self).clients):
+            raise ValueError(f"clients is {quote(self.clients)}, but the partition has {clients}: leave clients out")
+        for field_name, value in {"partition": name, "clients": clients, "alpha": None, "partition_seed": 0}.items():
+            object.__setattr__(self, field_name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields and, for other machines, the indices of a partition that was handed in."""
+        return vars(self) | {"copy": partition_files.copy_of(self.partition)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if (copy := state.pop("copy")) is not None:
+            partition_files.keep_copy(state["partition"], copy)
+        vars(self).update(state)
 
     def _check(self) -> None:
         """Raise ValueError for a value that is impossible for all data sets, networks and methods."""
@@ -163,7 +184,8 @@ class Experiment:
         return hash((self.dataset, self.model, self.partition, self.clients, self.rounds, self.method, self.seed))
 
     def __str__(self) -> str:
-        where = f"{self.partition}({self.alpha:g})" if self.alpha is not None else self.partition
+        named = partition_files.short(self.partition)
+        where = f"{named}({self.alpha:g})" if self.alpha is not None else named
         return f"{self.method} on {self.dataset}, {where}, {self.sampled} of {self.clients}, seed {self.seed}"
 
 

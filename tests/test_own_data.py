@@ -1,7 +1,4 @@
-"""Partitions as files, and images of one's own as packs: what is written is what is read, what cannot be is refused."""
-
-import hashlib
-import json
+"""Images of one's own as packs: what is written is what is read, what cannot be is refused."""
 
 import numpy as np
 import pytest
@@ -9,99 +6,9 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from paperlib import Experiment, run
+from paperlib import Experiment, packing, run
 from paperlib.cli import app
-from paperlib.data import load, packing, partition
-from paperlib.data.partition_files import digest, read_partition, write_partition
-
-LABELS = torch.arange(60) % 6
-
-
-def parts(clients=5):
-    return partition(LABELS, "dirichlet", clients=clients, alpha=0.5, seed=3)
-
-
-# -- partitions
-
-
-@pytest.mark.parametrize("suffix", [".json", ".npz"])
-def test_a_partition_is_read_as_it_was_written(tmp_path, suffix):
-    given = parts()
-    path = write_partition(tmp_path / f"p{suffix}", given, {"alpha": 0.5, "seed": 3})
-    back = read_partition(path, LABELS)
-    assert len(back) == 5 and all(torch.equal(a, b) for a, b in zip(given, back, strict=True))
-    assert torch.equal(back.counts(), given.counts())
-
-
-def test_the_json_needs_nothing_of_ours_to_be_read(tmp_path):
-    given = parts()
-    content = json.loads(write_partition(tmp_path / "p.json", given, {"seed": 3}).read_text())
-    assert content["clients"] == [part.tolist() for part in given] and content["about"] == {"seed": 3}
-    assert content["samples"] == 60 and content["labels_sha256"] == digest(LABELS)
-    assert digest(torch.tensor([1])) == hashlib.sha256(b"\x01" + 7 * b"\x00").hexdigest()
-
-
-def test_the_npz_needs_numpy_alone(tmp_path):
-    given = parts()
-    with np.load(write_partition(tmp_path / "p.npz", given)) as arrays:
-        offsets = arrays["offsets"]
-        for k, part in enumerate(given):
-            assert arrays["indices"][offsets[k] : offsets[k + 1]].tolist() == part.tolist()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"clients": [[0, 1], [1, 2]]}, "an image is given twice"),
-        ({"clients": [[0, 60]]}, "an index is not from 0 to 59"),
-        ({"clients": [[-1]]}, "an index is not from 0 to 59"),
-        ({"clients": [[0.5]]}, "an index is no whole number"),
-        ({"clients": [["0"]]}, "an index is no whole number"),
-        ({"clients": [[2**70]]}, "is no partition of these images"),
-        ({"clients": 3}, "is no partition of these images"),
-        ({"samples": 61}, "divides 61 images with other labels than these 60"),
-        ({"labels_sha256": "0"}, "with other labels than these 60"),
-        ({"format": 2}, "its format is 2, but must be 1"),
-    ],
-)
-def test_a_file_that_is_not_of_these_images_is_refused(tmp_path, change, message):
-    path = write_partition(tmp_path / "p.json", parts())
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(ValueError, match=message) as error:
-        read_partition(path, LABELS)
-    assert str(path) in str(error.value) and "\n" not in str(error.value)
-
-
-def test_other_labels_in_another_order_are_refused(tmp_path):
-    path = write_partition(tmp_path / "p.npz", parts())
-    with pytest.raises(ValueError, match="with other labels"):
-        read_partition(path, LABELS.flip(0))
-
-
-def test_an_npz_that_would_fill_the_memory_or_holds_objects_is_refused(tmp_path):
-    np.savez_compressed(tmp_path / "p.npz", indices=np.zeros(10**6, np.int64), offsets=[0, 10**6], description="{}")
-    with pytest.raises(ValueError, match="larger than any that divides 60 images"):
-        read_partition(tmp_path / "p.npz", LABELS)
-    np.savez(tmp_path / "o.npz", indices=np.array([{}]), offsets=[0, 1], description="{}")
-    with pytest.raises(ValueError, match="is no partition of these images"):
-        read_partition(tmp_path / "o.npz", LABELS)
-    (tmp_path / "x.npz").write_bytes(b"no zip")
-    with pytest.raises(ValueError, match="is no partition of these images"):
-        read_partition(tmp_path / "x.npz", LABELS)
-    with pytest.raises(ValueError, match=r"must end in \.json or \.npz"):
-        write_partition(tmp_path / "p.csv", parts())
-
-
-def test_the_command_writes_the_partition_of_an_experiment(tmp_path):
-    file = tmp_path / "digits.json"
-    words = ["dataset=digits", "partition=dirichlet", "alpha=0.3", "clients=8", "sampled=2", "partition_seed=4"]
-    result = CliRunner().invoke(app, ["partition", str(file), *words])
-    assert result.exit_code == 0 and "8 clients with 1,437 images" in result.stdout
-    labels = load("digits").train_labels
-    expected = partition(labels, "dirichlet", clients=8, alpha=0.3, seed=4)
-    assert all(torch.equal(a, b) for a, b in zip(read_partition(file, labels), expected, strict=True))
-    assert json.loads(file.read_text())["about"]["partition_seed"] == 4
-
+from paperlib.data import load
 
 # -- packs
 

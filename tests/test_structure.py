@@ -33,7 +33,7 @@ MODULES = dict(modules())
 def floor(module: str) -> str:
     """The floor of a module; of the package itself, which only hands out names, the topmost."""
     parts = module.split(".")
-    if len(parts) == 1 or parts[1] in ("cli", "__main__"):
+    if len(parts) == 1 or parts[1] in ("cli", "__main__", "packing"):
         return "cli"
     return parts[1] if (PACKAGE / parts[1]).is_dir() else "ground"
 

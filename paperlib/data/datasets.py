@@ -19,6 +19,7 @@ from torch import Tensor
 
 from paperlib.checks import MOST, one_line, plain, quote
 from paperlib.data import packed, sources
+from paperlib.data.known import DATASETS, FILE_NAMES, OWN_SPLIT
 from paperlib.data.packed import Source
 from paperlib.paths import data_sets
 
@@ -27,53 +28,6 @@ class MissingDataError(ValueError):
     """A known data set is not in the data directory and cannot be downloaded."""
 
 
-@dataclass(frozen=True)
-class DatasetInfo:
-    """Facts about a data set, known without its files."""
-
-    title: str
-    classes: int
-    channels: int
-    size: int  # height and width in pixels
-    train: int  # number of images
-    test: int
-    obtain: str  # how to get it
-    kind: str  # of images; a stand-in of another kind does not allow a comparison of methods
-    mean: tuple[float, ...] | None = None  # of pixels in [0, 1]; None: computed from the training images
-    std: tuple[float, ...] | None = None
-
-
-_DOWNLOAD = "it is downloaded where there is internet, or copy its files there"
-_TINY = "unpack tiny-imagenet-200.zip from cs231n.stanford.edu there"
-_LEAF = "make it with LEAF (preprocess.sh -s niid --sf 1.0 -k 0 -t sample), and copy train and test there"
-
-# GC-Fed's authors use these values for EMNIST and for every colour set.
-_EMNIST = ((0.1751,), (0.3333,))
-_COLOUR = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
-
-_CHARACTERS, _PHOTOGRAPHS = "written characters", "photographs of things and animals"
-
-DATASETS: dict[str, DatasetInfo] = {
-    "digits": DatasetInfo(
-        "handwritten digits of scikit-learn", 10, 1, 28, 1437, 360, "it comes with scikit-learn", _CHARACTERS
-    ),
-    "mnist": DatasetInfo("MNIST", 10, 1, 28, 60_000, 10_000, _DOWNLOAD, _CHARACTERS, (0.1307,), (0.3081,)),
-    "fmnist": DatasetInfo("Fashion-MNIST", 10, 1, 28, 60_000, 10_000, _DOWNLOAD, "clothes", (0.2860,), (0.3530,)),
-    "emnist_byclass": DatasetInfo("EMNIST ByClass", 62, 1, 28, 697_932, 116_323, _DOWNLOAD, _CHARACTERS, *_EMNIST),
-    "emnist_letters": DatasetInfo("EMNIST Letters", 26, 1, 28, 124_800, 20_800, _DOWNLOAD, _CHARACTERS, *_EMNIST),
-    "svhn": DatasetInfo("SVHN", 10, 3, 32, 73_257, 26_032, _DOWNLOAD, "photographs of house numbers", *_COLOUR),
-    "cifar10": DatasetInfo("CIFAR-10", 10, 3, 32, 50_000, 10_000, _DOWNLOAD, _PHOTOGRAPHS, *_COLOUR),
-    "cifar100": DatasetInfo("CIFAR-100", 100, 3, 32, 50_000, 10_000, _DOWNLOAD, _PHOTOGRAPHS, *_COLOUR),
-    "tinyimagenet": DatasetInfo("Tiny-ImageNet", 200, 3, 64, 100_000, 10_000, _TINY, _PHOTOGRAPHS, *_COLOUR),
-    # FedImpro's counts (3400 writers); LEAF's output depends on its version and options.
-    "femnist": DatasetInfo("FEMNIST", 62, 1, 28, 671_585, 77_483, _LEAF, _CHARACTERS, *_EMNIST),
-}
-
-# Other file names of packs of known sets; one of them has its own split, which `Dataset.source` states.
-_ALIASES = {"fashion_mnist": "fmnist", "cifar10_jpeg": "cifar10", "cifar100_jpeg": "cifar100"}
-_OWN_SPLIT = "cifar100_jpeg"
-# Packs of known sets at half the side, used if no larger images are requested.
-_HALF_SIDE = {"tinyimagenet_32_jpeg": "tinyimagenet"}
 SMALLEST = 7  # pixels: least side of halved images
 
 
@@ -174,7 +128,7 @@ def available(name: str, data_dir: Path | str | None = None, image_size: int | N
     root = data_directory(data_dir)
     if name == "digits" or _pack(name, root, image_size) is not None:
         return True
-    return name in sources.FILES and sources.present(name, root)
+    return name in DATASETS and sources.present(name, root)
 
 
 def training_labels(
@@ -225,7 +179,7 @@ def _load(
         classes=source.classes,
         mean=mean,
         std=std,
-        source=_phrase(name, image_size, root),
+        source=_phrase(name, image_size, root, train.decoded),
         writers=None if source.writers is None else torch.from_numpy(source.writers[:train_size].copy()),
     )
     return dataset.to(device)
@@ -267,7 +221,7 @@ def _files(name: str, image_size: int | None, root: Path) -> Source:
         return source
     source = packed.read(pack)
     if info is not None:
-        side = info.size // 2 if pack.stem in _HALF_SIDE else info.size
+        side = info.size // 2 if pack.stem in info.half_packs else info.size
         actual = (source.train.shape, len(source.classes))
         expected = ((info.channels, side, side), info.classes)
         if actual != expected:
@@ -329,21 +283,23 @@ def data_directory(data_dir: Path | str | None = None) -> Path:
 
 def _pack_names(name: str, image_size: int | None = None) -> list[str]:
     """File names of packs of the set, by precedence; also those at half the side if that suffices."""
-    half = image_size is not None and name in DATASETS and image_size <= DATASETS[name].size // 2
-    known = _ALIASES | (_HALF_SIDE if half else {})
-    return [f"{name}.npz", *(f"{alias}.npz" for alias, title in known.items() if title == name)]
+    info = DATASETS.get(name)
+    if info is None:
+        return [f"{name}.npz"]
+    half = info.half_packs if image_size is not None and image_size <= info.size // 2 else ()
+    return [f"{file}.npz" for file in (name, *info.packs, *half)]
 
 
 def _pack(name: str, root: Path, image_size: int | None = None) -> Path | None:
     """The pack of the set in the data directory, or None."""
-    if name in _ALIASES or name in _HALF_SIDE or name == "digits" or name != Path(name).name:
+    if name in FILE_NAMES or name == "digits" or name != Path(name).name:
         return None
     # os.path.isfile is False, without an error, for a name that is too long for a file
     paths = (os.path.join(root, file) for file in _pack_names(name, image_size))
     return next((Path(path) for path in paths if os.path.isfile(path)), None)
 
 
-def _phrase(name: str, image_size: int | None, root: Path) -> str:
+def _phrase(name: str, image_size: int | None, root: Path, decoded: bool) -> str:
     if name == "digits":
         size = image_size or sources.DIGITS_SIZES[0]
         return f"{DATASETS[name].title}, 8x8 enlarged to {size}x{size}"
@@ -352,16 +308,17 @@ def _phrase(name: str, image_size: int | None, root: Path) -> str:
         return f"{name}.npz{averaged}"
     info, pack = DATASETS[name], _pack(name, root, image_size)
     averaged = "" if image_size == info.size else averaged
-    if pack is None or pack.stem == "tinyimagenet" or not packed.is_encoded(pack):
+    if pack is None or pack.stem == "tinyimagenet" or decoded:
         return f"{info.title}{averaged}"  # Tiny-ImageNet is published as JPEG files
-    if pack.stem == _OWN_SPLIT:
+    if pack.stem == OWN_SPLIT:
         return f"{info.title}, JPEG copy with its own train/test split{averaged}"
     return f"{info.title}, JPEG copy (lossy){averaged}"
 
 
 def _download(name: str, root: Path) -> None:
     """Download the published files; raises MissingDataError with the reason and the folder if that is impossible."""
-    if name not in sources.DOWNLOADABLE:
+    info = DATASETS[name]
+    if not info.loader:
         reason = ""
     elif os.environ.get("PAPERLIB_DOWNLOAD") == "0":
         reason = ", and PAPERLIB_DOWNLOAD=0 forbids a download"
@@ -370,10 +327,12 @@ def _download(name: str, root: Path) -> None:
             return sources.download(name, root)
         except sources.DOWNLOAD_ERRORS as error:
             reason = f", and the download failed ({one_line(error)})"
-    missing = next(file for file in sources.FILES[name] if not (root / file).exists())
+    missing = next(file for file in info.files if not (root / file).exists())
+    if (root / f"{missing}.gz").exists():
+        reason = f", but {missing}.gz is: unpack it and the others{reason}"
     raise MissingDataError(
         f"Data set '{name}' is not in {root} (looked for {' or '.join(_pack_names(name))}, or else {missing} "
-        f"and what belongs to it){reason}; {DATASETS[name].obtain}, or set PAPERLIB_DATA to the directory "
+        f"and what belongs to it){reason}; {info.obtain}, or set PAPERLIB_DATA to the directory "
         "that has it."
     )
 
@@ -381,7 +340,7 @@ def _download(name: str, root: Path) -> None:
 def _unknown(name: Any, root: Path) -> ValueError:
     if not isinstance(name, str):
         return ValueError(f"name={quote(name)} must be the name of a data set: choose one of {', '.join(DATASETS)}.")
-    if title := (_ALIASES | _HALF_SIDE).get(name):
+    if title := FILE_NAMES.get(name):
         return ValueError(f"'{name}' is the name of a file; the data set is called '{title}'.")
     choices = ", ".join(DATASETS)
     return ValueError(f"Unknown data set {quote(name)}: choose one of {choices}, or put its .npz file into {root}.")

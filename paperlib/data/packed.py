@@ -9,8 +9,8 @@ A pack holds plain NumPy arrays (nothing to unpickle) under these keys; `{split}
     {split}_offsets   integers [N + 1]: file i is bytes[offsets[i]:offsets[i + 1]]
     train_writers     integers [N], optional: who wrote training image i, for the natural partition
 
-A pack is untrusted: arrays are only unpacked if their headers fit each other, no array is larger than any data set, and
-the compression ratio is that of images.
+A pack is untrusted: NumPy reads it without unpickling, and an array is only unpacked if it is no larger than any data
+set and its compression ratio is that of images.
 
 Glyphs are upright, bright on a dark ground. The images are expected in shuffled order, so that a prefix has
 the classes in the proportions of the whole.
@@ -18,14 +18,12 @@ the classes in the proportions of the whole.
 
 import io
 import math
-import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from PIL import Image
@@ -116,14 +114,6 @@ def halved(split: Split) -> Split:
     return replace(split, shape=(channels, height // 2, width // 2), images=first)
 
 
-def is_encoded(path: Path) -> bool:
-    """Whether the pack at `path` holds JPEG files rather than pixels."""
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return "train_bytes.npy" in archive.namelist()
-
-
 def read(path: Path) -> Source:
     """The data set packed in the file `path`.
 
@@ -131,16 +121,11 @@ def read(path: Path) -> Source:
     """
     with _opened_pack(path) as pack:
         classes = pack.classes()
-        if "train_bytes" in pack.members:
-            train = _encoded(pack, "train", len(classes))
-            test = _encoded(pack, "test", len(classes))
-        else:
-            train = _pixels(pack, "train", len(classes))
-            test = _pixels(pack, "test", len(classes))
+        split = _encoded if "train_bytes" in pack.members else _pixels
+        train, test = (split(pack, name, len(classes)) for name in ("train", "test"))
         if train.shape != test.shape:
             raise ValueError(f"{path}: training images have shape {train.shape}, test images {test.shape}.")
-        writers = pack.writers(len(train.labels))
-    return Source(train, test, classes, writers)
+        return Source(train, test, classes, pack.writers(len(train.labels)))
 
 
 def read_labels(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
@@ -153,58 +138,28 @@ def read_labels(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
 @contextmanager
 def _opened_pack(path: Path) -> Iterator["_Pack"]:
     try:
-        archive = zipfile.ZipFile(path)
+        with zipfile.ZipFile(path) as archive:
+            members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+        arrays = np.load(path, allow_pickle=False)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise ValueError(f"{path} is not an .npz file ({one_line(error)}).") from error
-    with archive:
-        yield _Pack(path, archive)
+    with arrays:
+        yield _Pack(path, arrays, members)
 
 
 _KINDS = {"iu": "integers", "U": "strings", "u1": "uint8"}
 
 
+@dataclass(frozen=True)
 class _Pack:
-    """An open pack. Every array is read and decompressed once, after a check of its header."""
+    """An open pack. NumPy reads an array when it is asked for, and the archive says before how large it is."""
 
-    def __init__(self, path: Path, archive: zipfile.ZipFile):
-        self.path = path
-        self.archive = archive
-        self.members: dict[str, zipfile.ZipInfo] = {}
-        for member in archive.infolist():
-            name = re.fullmatch(r"(\w+)\.npy", member.filename)
-            if name is None:
-                what = f"holds {quote(member.filename)}, but must hold arrays alone, such as train_labels.npy"
-                raise ValueError(f"{path} {what}, in no folder.")
-            if name[1] in self.members:
-                raise self.error(name[1], "is there twice")
-            self.members[name[1]] = member
+    path: Path
+    arrays: Mapping[str, np.ndarray]
+    members: Mapping[str, zipfile.ZipInfo]
 
     def error(self, key: str, what: str) -> ValueError:
         return ValueError(f"{self.path}: key '{key}' {what}.")
-
-    def shape(self, key: str, kinds: str, dimensions: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of an array from its header; raises ValueError for an invalid header."""
-        if key not in self.members:
-            raise self.error(key, f"is missing (there are {', '.join(self.members)})")
-        member = self.members[key]
-        with self._opened(key) as file:
-            if np.lib.format.read_magic(file) != (1, 0):  # other versions allow headers of any length
-                raise ValueError("its header is not of NumPy's format 1.0")
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-            start = file.tell()
-        if dtype.hasobject:
-            raise self.error(key, "holds Python objects, which are not read from files")
-        if math.prod(shape) == 0:
-            raise self.error(key, "is empty")
-        known = dtype == np.uint8 if kinds == "u1" else dtype.kind in kinds
-        if not known or len(shape) not in dimensions or min(shape) < 0:
-            wanted = " or ".join(str(n) for n in dimensions)
-            raise self.error(key, f"must be {_KINDS[kinds]} of {wanted} dimensions, not {dtype} {shape}")
-        size = math.prod(shape) * dtype.itemsize
-        if start + size != member.file_size:
-            raise self.error(key, f"holds {member.file_size - start} bytes, but {dtype} {shape} has {size}")
-        self.check_size(key, size, min(member.compress_size, self.path.stat().st_size))
-        return shape
 
     def check_size(self, key: str, size: int, stored: int) -> None:
         """Raise ValueError for arrays or images that would fill the memory: ``size`` bytes from ``stored`` bytes."""
@@ -216,19 +171,22 @@ class _Pack:
 
     def array(self, key: str, kinds: str, dimensions: tuple[int, ...]) -> np.ndarray:
         """An array of one of NumPy's kinds, or of uint8 ("u1"), with one of these numbers of dimensions."""
-        self.shape(key, kinds, dimensions)
-        with self._opened(key) as file:
-            values: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
-        return values
-
-    @contextmanager
-    def _opened(self, key: str) -> Iterator[IO[bytes]]:
-        """The file of an array; errors during reading become ValueErrors that name file and key."""
+        if key not in self.members:
+            raise self.error(key, f"is missing (there are {', '.join(map(quote, self.members))})")
+        member = self.members[key]  # from which no more bytes are unpacked than it says
+        self.check_size(key, member.file_size, min(member.compress_size, self.path.stat().st_size))
         try:
-            with self.archive.open(self.members[key]) as file:
-                yield file
-        except Exception as error:  # from the archive, the compression, the header's text or its numbers
+            values = np.asarray(self.arrays[key])
+        except (Exception, MemoryError) as error:  # from the archive, the compression, a header, Python objects
             raise self.error(key, f"cannot be read ({one_line(error)})") from error
+        if not values.size:
+            raise self.error(key, "is empty")
+        known = values.dtype == np.uint8 if kinds == "u1" else values.dtype.kind in kinds
+        if not known or values.ndim not in dimensions:
+            wanted = " or ".join(map(str, dimensions))
+            what = f"must be {_KINDS[kinds]} of {wanted} dimensions, not {values.dtype} {values.shape}"
+            raise self.error(key, what)
+        return values
 
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, in the order of their numbers."""
@@ -257,14 +215,13 @@ class _Pack:
 
 
 def _pixels(pack: _Pack, split: str, classes: int) -> Split:
-    labels = pack.labels(split, classes)
-    key = f"{split}_images"
-    shape = pack.shape(key, "u1", (3, 4))
-    if len(shape) == 4 and shape[3] not in (1, 3):
-        raise pack.error(key, f"must have 1 or 3 channels, last; its shape is {shape}")
-    if shape[0] != len(labels):
-        raise pack.error(key, f"has {shape[0]} images, but there are {len(labels)} labels")
-    return array_split(pack.array(key, "u1", (3, 4)), labels)
+    labels, key = pack.labels(split, classes), f"{split}_images"
+    images = pack.array(key, "u1", (3, 4))
+    if images.ndim == 4 and images.shape[3] not in (1, 3):
+        raise pack.error(key, f"must have 1 or 3 channels, last; its shape is {images.shape}")
+    if len(images) != len(labels):
+        raise pack.error(key, f"has {len(images)} images, but there are {len(labels)} labels")
+    return array_split(images, labels)
 
 
 def _encoded(pack: _Pack, split: str, classes: int) -> Split:

@@ -6,13 +6,14 @@ Every partition is drawn on the CPU from the stream (seed, "partition"), so it i
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.random import Generator
 from torch import Tensor
 
+from paperlib import partition_files
 from paperlib.checks import number, one_of, quote, whole
 from paperlib.random_streams import rng
 
@@ -90,7 +91,7 @@ class Kind:
 
 def partition(
     labels: Tensor,
-    name: str,
+    name: Any,
     *,
     clients: int,
     alpha: float | None = None,
@@ -103,16 +104,17 @@ def partition(
 
     alpha: Dirichlet concentration, or number of classes per client. min_samples: size of the smallest client; Dirichlet
     draws are repeated until it is met, at most ``draws`` times. writers: [N], writer of each sample ("natural" only).
-    Every sample goes to exactly one client, except that "natural" leaves out the writers that were not chosen.
+    Every sample goes to exactly one client, except that "natural" leaves out the writers that were not chosen. Instead
+    of a name, a file or a list of indices per client is taken, as by `paperlib.partition_files.keep`.
 
     Raises ValueError if the request is impossible, NoDrawError (a ValueError) if no draw meets ``min_samples``; the
     sentence names the nearest feasible value.
     """
-    one_of("partition", name, PARTITIONS)
+    kind = kind_of(name)
     _check_labels(labels)
     if alpha is not None:
         number("alpha", alpha, above=0)
-    elif PARTITIONS[name].needs_alpha:
+    elif kind.needs_alpha:
         raise ValueError(f"alpha is None, but the partition {name} needs a number above 0")
     whole("clients", clients, 1)
     whole("seed", seed, 0)
@@ -136,7 +138,7 @@ def partition(
         None if writers is None else writers.cpu().numpy(),
         draws,
     )
-    parts = PARTITIONS[name].draw(request, rng(seed, "partition"))
+    parts = kind.draw(request, rng(seed, "partition"))
     smallest = min(len(part) for part in parts)
     if smallest < min_samples:
         raise ValueError(
@@ -144,6 +146,23 @@ def partition(
             f"ask for min_samples <= {smallest}"
         )
     return Partition([torch.from_numpy(np.sort(part)).to(labels.device) for part in parts], known)
+
+
+def kind_of(name: Any) -> Kind:
+    """Return the partition with a name of `PARTITIONS`, or one that is handed in or was. Raises ValueError."""
+    if partition_files.handed_in(name):
+        name, _ = partition_files.keep(name)
+    if not str(name).startswith(partition_files.GIVEN):
+        one_of("partition", name, PARTITIONS)
+        return PARTITIONS[name]
+
+    def read(request: Request, stream: Generator) -> list[np.ndarray]:
+        parts = partition_files.kept(name, request.labels)
+        if len(parts) != request.clients:
+            raise ValueError(f"clients is {request.clients}, but the partition has {len(parts)}: give that number")
+        return parts
+
+    return Kind(read, False, "handed in")
 
 
 def _check_labels(labels: Tensor) -> None:

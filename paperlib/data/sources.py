@@ -6,7 +6,6 @@ prefix have the proportions of the whole, and the prefix is the same for everybo
 
 import json
 import socket
-import string
 import tempfile
 from collections.abc import Iterator
 from http.client import HTTPException
@@ -18,41 +17,9 @@ import torch
 
 from paperlib._torchvision import torchvision
 from paperlib.checks import one_line, quote
+from paperlib.data.known import DATASETS
 from paperlib.data.packed import Source, Split, array_split, file_split
 
-_IDX = ("images-idx3-ubyte", "labels-idx1-ubyte")
-
-FILES: dict[str, tuple[str, ...]] = {
-    "mnist": tuple(f"MNIST/raw/{split}-{part}" for split in ("train", "t10k") for part in _IDX),
-    "fmnist": tuple(f"FashionMNIST/raw/{split}-{part}" for split in ("train", "t10k") for part in _IDX),
-    "emnist_byclass": tuple(
-        f"EMNIST/raw/emnist-byclass-{split}-{part}" for split in ("train", "test") for part in _IDX
-    ),
-    "emnist_letters": tuple(
-        f"EMNIST/raw/emnist-letters-{split}-{part}" for split in ("train", "test") for part in _IDX
-    ),
-    "svhn": ("train_32x32.mat", "test_32x32.mat"),
-    "cifar10": tuple(
-        f"cifar-10-batches-py/{file}"
-        for file in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta")
-    ),
-    "cifar100": tuple(f"cifar-100-python/{file}" for file in ("train", "test", "meta")),
-    "tinyimagenet": ("tiny-imagenet-200/train", "tiny-imagenet-200/val/val_annotations.txt"),
-    "femnist": ("femnist/train", "femnist/test"),
-}
-"""What must lie in the data directory for each set, in the layout of torchvision, Tiny-ImageNet and LEAF."""
-
-_TORCHVISION: dict[str, tuple[str, dict[str, str]]] = {  # name of the loader's class, its options
-    "mnist": ("MNIST", {}),
-    "fmnist": ("FashionMNIST", {}),
-    "emnist_byclass": ("EMNIST", {"split": "byclass"}),
-    "emnist_letters": ("EMNIST", {"split": "letters"}),
-    "svhn": ("SVHN", {}),
-    "cifar10": ("CIFAR10", {}),
-    "cifar100": ("CIFAR100", {}),
-}
-
-DOWNLOADABLE = frozenset(_TORCHVISION)
 DOWNLOAD_ERRORS = (OSError, RuntimeError, HTTPException)  # no network, no space, or a wrong checksum
 
 DIGITS_SIZES = (28, 32)
@@ -60,17 +27,14 @@ _DIGITS_TRAIN = 1437
 
 _TIMEOUT = 10.0  # seconds that a server may stay silent
 
-_DIGIT_NAMES = tuple(string.digits)
-_ALPHANUMERIC = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
-
 
 def present(name: str, root: Path) -> bool:
     """Whether the published files of the set lie in the data directory."""
-    return all((root / file).exists() for file in FILES[name])
+    return all((root / file).exists() for file in DATASETS[name].files)
 
 
 def download(name: str, root: Path) -> None:
-    """Fetch a set of DOWNLOADABLE into the data directory through torchvision, which verifies checksums.
+    """Fetch a set that torchvision has into the data directory through torchvision, which verifies checksums.
 
     Raises one of DOWNLOAD_ERRORS. The directory is changed only once everything has arrived.
     """
@@ -90,7 +54,7 @@ def download(name: str, root: Path) -> None:
 
 
 def read(name: str, root: Path) -> Source:
-    """The set `name` of FILES, whose files are `present` in the data directory `root`.
+    """The published set `name`, whose files are `present` in the data directory `root`.
 
     ValueError where they are damaged.
     """
@@ -112,7 +76,7 @@ def digits(size: int) -> Source:
     labels = bunch.target.astype(np.int64)
     order = fixed_order(len(labels))
     train, test = order[:_DIGITS_TRAIN], order[_DIGITS_TRAIN:]
-    return Source(array_split(images, labels, train), array_split(images, labels, test), _DIGIT_NAMES)
+    return Source(array_split(images, labels, train), array_split(images, labels, test), DATASETS["digits"].names)
 
 
 def tiny_imagenet(folder: Path) -> Source:
@@ -161,7 +125,7 @@ def femnist(folder: Path) -> Source:
     order = fixed_order(len(labels))
     writers = np.unique(users, return_inverse=True)[1].astype(np.int64)
     test = array_split(test_images, test_labels, fixed_order(len(test_labels)))
-    return Source(array_split(images, labels, order), test, _ALPHANUMERIC, writers[order])
+    return Source(array_split(images, labels, order), test, DATASETS["femnist"].names, writers[order])
 
 
 def _leaf(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -197,21 +161,15 @@ def _from_torchvision(name: str, root: Path) -> Source:
         train, test = (_torchvision_set(name, root, train) for train in (True, False))
     except (OSError, RuntimeError, ValueError, AssertionError, EOFError, KeyError) as error:
         raise ValueError(f"The files of data set '{name}' in {root} are damaged ({one_line(error)}).") from error
-    classes = {
-        "mnist": _DIGIT_NAMES,
-        "svhn": _DIGIT_NAMES,
-        "emnist_byclass": _ALPHANUMERIC,
-        "emnist_letters": tuple(string.ascii_uppercase),
-    }
-    names = classes.get(name) or tuple(train.classes)
+    names = DATASETS[name].names or tuple(train.classes)
     place = f"The files of data set '{name}' in {root}"
     return Source(_split(name, train, len(names), place), _split(name, test, len(names), place), names)
 
 
 def _torchvision_set(name: str, root: Path, train: bool, download: bool = False) -> Any:
-    loader, options = _TORCHVISION[name]
+    info = DATASETS[name]
     half: dict[str, Any] = {"split": "train" if train else "test"} if name == "svhn" else {"train": train}
-    return getattr(torchvision().datasets, loader)(root, download=download, **half, **options)
+    return getattr(torchvision().datasets, info.loader)(root, download=download, **half, **info.options)
 
 
 def _split(name: str, loaded: Any, classes: int, place: str) -> Split:

@@ -9,6 +9,7 @@ import pandas as pd
 from paperlib.checks import one_line
 from paperlib.experiment import DEFAULTS
 from paperlib.papers import TITLES, index, shipped_runs
+from paperlib.partition_files import short
 from paperlib.runs.listing import Listing, finished_runs
 from paperlib.runs.records import read_history
 from paperlib.runs.store import evaluated_rows
@@ -92,7 +93,7 @@ def _row(run: Finished) -> dict[str, Any]:
         or run.file.rpartition("-")[0],
         "method": e["method"],
         "data set": e["dataset"],
-        "setting": f"{e['partition']}{alpha}, {e['sampled']} of {e['clients']}, {e['model']}",
+        "setting": f"{short(e['partition'])}{alpha}, {e['sampled']} of {e['clients']}, {e['model']}",
         "seed": e["seed"],
         "last 10": summary["last10_accuracy"],
         "best": summary["best_accuracy"],

@@ -6,7 +6,7 @@ from paperlib import methods, oneshot
 from paperlib.checks import one_of, quote
 from paperlib.data.batches import AUGMENTATIONS
 from paperlib.data.datasets import DATASETS, available
-from paperlib.data.partitions import PARTITIONS
+from paperlib.data.partitions import kind_of
 from paperlib.data.surrogate import IMAGES
 from paperlib.experiment import Experiment
 from paperlib.methods.fedgps import FedGPS
@@ -24,11 +24,10 @@ def check(experiment: Experiment) -> None:
     if e.dataset not in DATASETS and not available(e.dataset):  # a user's own data set is a file
         one_of("dataset", e.dataset, DATASETS)
     one_of("model", e.model, MODELS)
-    one_of("partition", e.partition, PARTITIONS)
     one_of("method", e.method, [*methods.REGISTRY, *oneshot.REGISTRY])
     if isinstance(e.augment, str):
         one_of("augment", e.augment, AUGMENTATIONS)
-    if e.alpha is None and PARTITIONS[e.partition].needs_alpha:
+    if kind_of(e.partition).needs_alpha and e.alpha is None:
         raise ValueError(f"alpha is None, but the partition {e.partition} needs one: a number above 0")
     if oneshot.is_one_shot(e):
         _check_one_shot(e)

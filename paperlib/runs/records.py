@@ -15,6 +15,7 @@ from paperlib.checks import MOST, quote
 from paperlib.experiment import DEFAULTS, HINTS, address
 from paperlib.federated.progress import Row
 from paperlib.files import DamagedFile, OtherFormat, read, read_record
+from paperlib.partition_files import handed_in
 
 DESCRIPTION, HISTORY, STATE = "experiment.json", "history.jsonl", "state.json"
 SUMMARY, PARAMETERS = "summary.json", "parameters.safetensors"
@@ -158,6 +159,8 @@ def error_in_description(described: Any) -> str:
         rule = OF_KIND.get(type(value))
         if type(value) not in KINDS[name] or (rule is not None and not rule(value)):
             return f": its {name} is {quote(value)}"
+    if handed_in(described.get("partition", "")):  # a file, which a store names by its content alone
+        return f": its partition is {quote(described['partition'])}"
     return ""
 
 
