@@ -17,7 +17,7 @@ from paperlib.papers.cells import Cell, failed, outcomes, reading, value
 from paperlib.papers.gc_fed.setting import experiment
 from paperlib.papers.printed import printed
 from paperlib.papers.scales import RULES, at_scale
-from paperlib.papers.specs import DescriptionSpec, FigureSpec
+from paperlib.papers.specs import DescriptionSpec, FigureSpec, table_specs
 from paperlib.paths import ROOT
 from paperlib.runs.store import Run, Store
 
@@ -356,3 +356,12 @@ def test_what_a_figure_states_stands_below_it_with_ours_beside(tmp_path, monkeyp
     assert shown.numbers.loc["FedAvg", ("best", "ours")] == run.summary["best_accuracy"]
     assert shown.numbers.loc["FedAvg", ("best", "printed")] == 50
     assert (shown.path.parent / "F99_stated.csv").exists() and papers.lines(spec, "gc_fed") == [7]
+
+
+def test_a_table_is_in_the_contents_and_in_the_code_or_in_neither():
+    rows = {name: list for name in papers.tables("fedacd")}
+    assert list(table_specs("fedacd", rows)) == papers.tables("fedacd")
+    with pytest.raises(ValueError, match="^T9 of fedacd must be both in contents.csv and in the code$"):
+        table_specs("fedacd", {name: made for name, made in rows.items() if name != "T9"})
+    with pytest.raises(ValueError, match="^T10 of fedacd"):
+        table_specs("fedacd", {**rows, "T10": list})

@@ -114,6 +114,8 @@ def curves(
 
     labels: a label per method of the whole figure, so that a method looks the same in panels that lack others.
     """
+    if not by_method:
+        return not_run(ax)
     look = looks(list(labels))
     for method, histories in by_method.items():
         rounds = histories[0]["round"]
@@ -142,6 +144,8 @@ def raw_and_smoothed(ax: Axes, history: pd.DataFrame, method: str, at: int, wind
 
 def spread(ax: Axes, data: pd.DataFrame, x: str, group: str) -> None:
     """Mean and standard deviation of column ``accuracy`` against ``x``, a line per ``group``; x at equal distances."""
+    if not len(data):
+        return not_run(ax)
     places = {value: place for place, value in enumerate(sorted(data[x].unique()))}
     look = looks([str(name) for name in data[group].unique()])
     for name, part in data.groupby(group, sort=False):
@@ -156,11 +160,18 @@ def spread(ax: Axes, data: pd.DataFrame, x: str, group: str) -> None:
     ax.set_ylabel("test accuracy (%)")
 
 
-def lines(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, window: int = 1, among: Sequence[str] = ()) -> None:
+def lines(
+    ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, ylabel: str = "", xlabel: str = "", window: int = 1,
+    among: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Mean over the seeds of y against x, a line per ``group``; with a window over x, the raw mean stands behind it.
 
-    among: all groups of a figure, where a panel may lack some, so that each looks the same in all panels.
+    xlabel: x if it is not given. among: all groups of a figure, where a panel may lack some, so that each looks the
+    same in all panels.
     """
+    if not len(data):
+        return not_run(ax)
+    ax.set(xlabel=xlabel or x, ylabel=ylabel)
     look = looks(among or [str(name) for name in data[group].unique()])
     for name, part in data.groupby(group, sort=False):
         mean = part.groupby(x)[y].mean()
@@ -170,15 +181,20 @@ def lines(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, window: int 
         ax.plot(mean.index, smooth(mean.to_numpy(), window), line, color=colour, label=str(name), linewidth=1.4)
 
 
-def bars(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, among: Sequence[str] = ()) -> None:
-    """A group of bars per value of x, a bar per ``group``; among: see `lines`."""
+def bars(
+    ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, ylabel: str = "", xlabel: str = "",
+    among: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """A group of bars per value of x, a bar per ``group``; xlabel, among: see `lines`."""
+    if not len(data):
+        return not_run(ax)
     names = list(data[group].unique())
     order = list(among or names)
     table = data.pivot(index=x, columns=group, values=y)[names]
     colours = [order.index(name) % len(COLOURS) for name in names]
     table.plot.bar(ax=ax, color=[COLOURS[i] for i in colours], width=0.8, rot=0, legend=False)
     ax.axhline(0, color="0.3", linewidth=0.8)
-    ax.set_xlabel(x)
+    ax.set(xlabel=xlabel or x, ylabel=ylabel)
 
 
 def legend(axes: Sequence[Axes], size: float = 8) -> None:

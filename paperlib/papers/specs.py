@@ -1,6 +1,6 @@
 """Tables and figures of a paper from its specification and the finished runs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,9 +11,9 @@ import pandas as pd
 from paperlib.display import plots, saving
 from paperlib.display.tables import QUANTITIES, DescriptionTable, ResultTable
 from paperlib.experiment import Experiment
-from paperlib.papers.catalogue import TITLES
+from paperlib.papers.catalogue import PAPERS, TITLES
 from paperlib.papers.cells import Cell, comparable, value
-from paperlib.papers.printed import printed_table
+from paperlib.papers.printed import printed_table, rows_of
 from paperlib.papers.results import Results
 from paperlib.papers.scales import rules
 from paperlib.paths import figures as figures_folder
@@ -28,6 +28,7 @@ COUNTS = (*TO_TARGET[:3], "crossover_epoch", "peak_epoch", "n_parameter_tensors"
 BOUNDS = ("fluctuation_lower_bound",)
 TARGETS = "Our runs go to FedAvg's best accuracy of the same seed, not to the printed one: no difference is taken."
 NOT_COMPARABLE = "smoke: digits, not comparable"  # across every figure of results at this scale
+CONTENTS = ("paper", "name", "kind", "title", "section", "notebook", "rows", "lowest", "printed", "note")
 REST = 'recompute="rest" runs the rest'  # the command line says how it does that
 
 
@@ -130,6 +131,65 @@ class ResultFigure:
         buffer = BytesIO()
         self.figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight")
         return buffer.getvalue()
+
+
+def table_specs(paper: str, made: Mapping[str, Any]) -> dict[str, TableSpec | DescriptionSpec]:
+    """Return the tables of a paper: what contents.csv says of each, and what makes it.
+
+    made: name -> the cells of a table, or (cells, cells of newer methods); the rows of a description.
+    """
+    specs: dict[str, TableSpec | DescriptionSpec] = {}
+    for name, row in _contents(paper, made, ("table", "description")).items():
+        what = row["title"], row["section"], row["notebook"]
+        if row["kind"] == "description":
+            specs[name] = DescriptionSpec(
+                *what, made[name], row["note"], tuple(filter(None, row["printed"].split(";")))
+            )
+            continue
+        cells, newer = made[name] if isinstance(made[name], tuple) else (made[name], None)
+        lowest, marked = row["lowest"], row["lowest"] != "unmarked"
+        lower = lowest == "all" or tuple(lowest.split(";") if lowest and marked else ())
+        specs[name] = TableSpec(*what, cells, row["rows"], lower, newer, marked)
+    return specs
+
+
+def figure_specs(paper: str, made: Mapping[str, Any]) -> dict[str, FigureSpec]:
+    """Return the figures of a paper, likewise.
+
+    made: name -> the drawing, or (experiments, drawing), or (experiments, drawing, cells of stated numbers).
+    """
+    specs = {}
+    for name, row in _contents(paper, made, ("figure", "figure of tensors", "diagram")).items():
+        experiments, draw, *cells = made[name] if isinstance(made[name], tuple) else (_none, made[name])
+        what, kind = (row["title"], row["section"], row["notebook"]), row["kind"]
+        specs[name] = FigureSpec(
+            *what,
+            experiments,
+            draw,
+            kind == "figure of tensors",
+            *cells,
+            kind="diagram" if kind == "diagram" else "results",
+        )
+    return specs
+
+
+def _none(seeds: int) -> list[Experiment]:
+    return []
+
+
+def _contents(paper: str, made: Iterable[str], kinds: Collection[str]) -> dict[str, dict[str, str]]:
+    """Return the rows of a paper's tables or figures in contents.csv, by name and in their order.
+
+    Raises ValueError where the file and the code do not have the same ones.
+    """
+    rows = {
+        row["name"]: row
+        for row in rows_of(PAPERS[paper].folder / "contents.csv", CONTENTS)
+        if row["paper"] == paper and row["kind"] in kinds
+    }
+    if differing := ", ".join(rows.keys() ^ set(made)):
+        raise ValueError(f"{differing} of {paper} must be both in contents.csv and in the code")
+    return rows
 
 
 def build_table(paper: str, name: str, spec: TableSpec, results: Results) -> ResultTable:

@@ -9,7 +9,7 @@ from paperlib.papers.diagrams import diagram
 from paperlib.papers.fedacd.tables import PROTOCOL, TOGETHER, in_protocol, together
 from paperlib.papers.results import Results
 from paperlib.papers.rows import runs_of, stacked
-from paperlib.papers.specs import FigureSpec
+from paperlib.papers.specs import figure_specs
 
 
 def together_experiments(seeds: int) -> list[Experiment]:
@@ -31,20 +31,10 @@ def together_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
                 data.append(curve.assign(alpha=alpha, method=method, seed=run.experiment.seed))
         curves = {method: by_seed for method, by_seed in histories.items() if by_seed}
         ax.set_title(f"β = {alpha:g}")
-        if curves:
-            plots.curves(ax, curves, {method: method for method in TOGETHER})
-        else:
-            plots.not_run(ax)
+        plots.curves(ax, curves, {method: method for method in TOGETHER})
     plots.legend(axes, 7)
     columns = ["round", "test_accuracy", "weight_divergence", "alpha", "method", "seed"]
     return figure, stacked(data, columns)
 
 
-FIGURES = {
-    "F1": FigureSpec("A round of FedACD", "A.1", "workflow", lambda seeds: [], diagram("fedacd_workflow"),
-        kind="diagram"),
-    "E3": FigureSpec(
-        "Accuracy by round in one protocol, 5 of 10 clients (our addition)", "4.2", "one_protocol",
-        together_experiments, together_curves,
-    ),
-}  # fmt: skip
+FIGURES = figure_specs("fedacd", {"F1": diagram("fedacd_workflow"), "E3": (together_experiments, together_curves)})

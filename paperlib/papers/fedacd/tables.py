@@ -7,7 +7,7 @@ from paperlib.papers.cells import Cell
 from paperlib.papers.fedacd.setting import METHODS, experiment
 from paperlib.papers.newer import newer_cells
 from paperlib.papers.rows import TITLES, Row, cells_of, labelled, parse, printed_rows, runs_of
-from paperlib.papers.specs import TableSpec
+from paperlib.papers.specs import table_specs
 
 by_beta, by_participants, by_epochs = labelled("β", "alpha"), labelled("K", "clients"), labelled("E", "local_epochs")
 
@@ -68,51 +68,22 @@ def by_clients(row: Row) -> str:
     return f"{by_participants(row)}, γ={parse(row['setting'])['participation']}"
 
 
-TABLES = {
-    "T1": TableSpec(
-        "Test accuracy (%) of the global model on the balanced test set", "4.2", "comparison",
+TABLES = table_specs("fedacd", {
+    "T1": (
         table("T1", "final_accuracy"),
-        newer=newer_cells(
+        newer_cells(
             lambda: printed_rows("fedacd", "T1", ("test_accuracy",), METHODS, where=skewed_cifar10),
             experiment, column, "final_accuracy",
         ),
     ),
-    "T2": TableSpec(
-        "Test accuracy (%) of the global model on test sets with the clients' label shares", "4.2", "comparison",
-        table("T2", "client_accuracy"),
-    ),
-    "T3": TableSpec(
-        "Adaptability risk of the local models", "4.2", "comparison", table("T3", "adaptability_risk", "risk"),
-        lower_is_better=True,
-    ),
-    "E1": TableSpec(
-        "Accuracy (%, mean of the last ten rounds) in one protocol, 5 of 10 clients (our addition)",
-        "4.2", "one_protocol", together("last10_accuracy"),
-    ),
-    "E2": TableSpec(
-        "Adaptability risk of the local models of the last round in the same protocol (our addition)",
-        "4.2", "one_protocol", together("adaptability_risk"), lower_is_better=True,
-    ),
-    "T4": TableSpec(
-        "Test accuracy (%) by number of clients K and participation γ, CIFAR-100, β = 0.1", "4.3", "ablation",
-        table("T4", "final_accuracy", column=by_clients),
-    ),
-    "T5": TableSpec(
-        "Test accuracy (%) with and without input mixup", "4.3", "ablation",
-        table("T5", "final_accuracy", row=mixed), rows="method",
-    ),
-    "T6": TableSpec(
-        "Test accuracy (%) by local epochs E, CIFAR-100, β = 0.1", "4.3", "ablation",
-        table("T6", "final_accuracy", column=by_epochs),
-    ),
-    "T7": TableSpec(
-        "Test accuracy (%) by λ, the weight of L2", "4.3", "ablation", table("T7", "final_accuracy", column=by_lambda)
-    ),
-    "T8": TableSpec(
-        "Test accuracy (%) with V and with uniform weights", "4.3", "ablation", table("T8", "final_accuracy")
-    ),
-    "T9": TableSpec(
-        "KL of the local matrices P to the template Q (nats)", "4.3", "ablation",
-        table("T9", "template_kl", "kl_to_template"), lower_is_better=True,
-    ),
-}  # fmt: skip
+    "T2": table("T2", "client_accuracy"),
+    "T3": table("T3", "adaptability_risk", "risk"),
+    "E1": together("last10_accuracy"),
+    "E2": together("adaptability_risk"),
+    "T4": table("T4", "final_accuracy", column=by_clients),
+    "T5": table("T5", "final_accuracy", row=mixed),
+    "T6": table("T6", "final_accuracy", column=by_epochs),
+    "T7": table("T7", "final_accuracy", column=by_lambda),
+    "T8": table("T8", "final_accuracy"),
+    "T9": table("T9", "template_kl", "kl_to_template"),
+})  # fmt: skip

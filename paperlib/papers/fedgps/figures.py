@@ -1,7 +1,7 @@
 """FedGPS's figures, drawn from the runs of its tables if possible."""
 
 from collections.abc import Callable
-from typing import Any
+from itertools import product
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -16,7 +16,7 @@ from paperlib.papers.fedgps.setting import METHODS, experiment
 from paperlib.papers.fedgps.tables import CROSS_SILO, variant
 from paperlib.papers.results import Results
 from paperlib.papers.rows import Row, runs_of, stacked
-from paperlib.papers.specs import FigureSpec
+from paperlib.papers.specs import figure_specs
 from paperlib.quantities.curves import smooth
 
 Draw = Callable[[Results], tuple[Figure, pd.DataFrame]]
@@ -51,26 +51,27 @@ def best_curves(row: Row, results: Results) -> pd.DataFrame:
 def convergence(ax: Axes, data: pd.DataFrame) -> None:
     """Draw means over ten rounds; FedGPS in black, with its raw curve."""
     if not len(data):
-        plots.not_run(ax)
-        return
-    plots.lines(ax, data[data.method != "FedGPS"], "round", "test_accuracy", "method", window=10)
+        return plots.not_run(ax)
+    if len(others := data[data.method != "FedGPS"]):
+        plots.lines(ax, others, "round", "test_accuracy", "method", window=10)
     own = data[data.method == "FedGPS"].groupby("round").test_accuracy.mean()
     if len(own):
         ax.plot(own.index, own, color="0", alpha=0.25, linewidth=0.7)
         ax.plot(own.index, smooth(own.to_numpy()), color="0", label="FedGPS", linewidth=1.8)
-    ax.set_xlabel("round")
-    ax.set_ylabel("test accuracy (%)")
+    ax.set(xlabel="round", ylabel="test accuracy (%)")
     ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def curves(row: Row) -> Draw:
+def curves(row: Row) -> tuple[Callable[[int], list[Experiment]], Draw]:
+    """Return the experiments and the drawing of one setting."""
+
     def draw(results: Results) -> tuple[Figure, pd.DataFrame]:
         data = best_curves(row, results)
         figure, (ax,) = plots.panels(1, 1, (5.4, 3.0))
         convergence(ax, data)
         return figure, data
 
-    return draw
+    return all_methods(row), draw
 
 
 # -- Figure 4: ablation and convergence
@@ -80,11 +81,8 @@ RATES = (1, 2, 3, 4, 5)
 
 
 def ablation_experiments(seeds: int) -> list[Experiment]:
-    experiments = []
-    for s in SCENARIOS:
-        for name in VARIANTS:
-            experiments += runs_of(variant, {**CROSS_SILO, "scenario": s, "method": name}, seeds)
-    return experiments + all_methods(CROSS_SILO)(seeds)
+    rows = [{**CROSS_SILO, "scenario": s, "method": name} for s in SCENARIOS for name in VARIANTS]
+    return [e for row in rows for e in runs_of(variant, row, seeds)] + all_methods(CROSS_SILO)(seeds)
 
 
 def gains(results: Results) -> pd.DataFrame:
@@ -106,12 +104,9 @@ def ablation(results: Results) -> tuple[Figure, pd.DataFrame]:
     gain, curve = gains(results), best_curves(CROSS_SILO, results)
     figure, axes = plots.panels(2, 1, (6.4, 2.8))
     axes[0].set_title("(a) parts of FedGPS", loc="left")
+    plots.bars(axes[0], gain, "scenario", "gain", "variant", "gain over FedAvg's best (points)")
     if len(gain):
-        plots.bars(axes[0], gain, "scenario", "gain", "variant")
-        axes[0].set_ylabel("gain over FedAvg's best (points)")
         axes[0].legend(loc="upper left", bbox_to_anchor=(1, 1))
-    else:
-        plots.not_run(axes[0])
     axes[1].set_title("(b) FedGPS and the five best baselines, scenario 1", loc="left")
     convergence(axes[1], curve)
     return figure, pd.concat([gain.assign(panel="a"), curve.assign(panel="b")], ignore_index=True)
@@ -121,11 +116,11 @@ def ablation(results: Results) -> tuple[Figure, pd.DataFrame]:
 
 
 def rate_experiments(seeds: int) -> list[Experiment]:
-    experiments = []
-    for sampled in RATES:
-        for e in runs_of(experiment, {**CROSS_SILO, "sampled": sampled, "method": "FedGPS"}, seeds):
-            experiments.append(e.replace(eval_every=5, measure=("surrogate_divergence",)))
-    return experiments
+    return [
+        e.replace(eval_every=5, measure=("surrogate_divergence",))
+        for sampled in RATES
+        for e in runs_of(experiment, {**CROSS_SILO, "sampled": sampled, "method": "FedGPS"}, seeds)
+    ]
 
 
 def divergence(results: Results) -> pd.DataFrame:
@@ -152,12 +147,7 @@ def motivation(results: Results) -> tuple[Figure, pd.DataFrame]:
         ax.set_title(f"({letter}) {ax.get_title()}")
     for ax, (name, title) in zip(axes[2:], titles.items(), strict=True):
         ax.set_title(title)
-        if not len(table):
-            plots.not_run(ax)
-            continue
-        plots.lines(ax, table, "round", name, "sampled")
-        ax.set_xlabel("round")
-        ax.set_ylabel("distance from prototypes")
+        plots.lines(ax, table, "round", name, "sampled", "distance from prototypes")
     if len(table):
         lines = axes[3].get_legend_handles_labels()
         figure.legend(*lines, title="clients sampled per round", loc="outside lower center", ncols=len(RATES))
@@ -166,46 +156,23 @@ def motivation(results: Results) -> tuple[Figure, pd.DataFrame]:
 
 # -- all figures
 
-
-def curves_of(title: str, **setting: Any) -> FigureSpec:
-    row = {**CROSS_SILO, **setting}
-    return FigureSpec(
-        f"{title}, scenario 1: FedGPS and the five best baselines", "D.7", "curves", all_methods(row), curves(row)
-    )
-
-
-def partitions_of(title: str, dataset: str, clients: int) -> FigureSpec:
-    title = f"Samples per client and class in five scenarios, {title}, {clients} clients, α = 0.1"
-    return FigureSpec(title, "C.1", "partitions", lambda seeds: [], heatmaps(dataset, clients))
-
-
 LONG = {"local_epochs": 5, "rounds": 200}
-CIFAR100 = {"dataset": "cifar100", "model": "resnet50"}
-FIGURES = {
-    "F1": FigureSpec(
-        "Average ranks over the scenarios, with Nemenyi's critical difference", "1", "robustness",
-        scenario_experiments, ranks,
-    ),
-    "F2": FigureSpec(
-        "Two scenarios of CIFAR-10, and the divergence of local surrogate features by share of clients per round", "4",
-        "surrogate_divergence", rate_experiments, motivation,
-    ),
-    "F3": FigureSpec(
-        "Static goal and dynamic path", "4", "method", lambda seeds: [], goal_and_path, kind="diagram"
-    ),
-    "F4": FigureSpec(
-        "Gain over FedAvg with either part of FedGPS alone, and convergence", "5.4", "ablation", ablation_experiments,
-        ablation,
-    ),
-    "F5": partitions_of("CIFAR-10", "cifar10", 10),
-    "F6": partitions_of("SVHN", "svhn", 10),
-    "F7": partitions_of("CIFAR-100", "cifar100", 10),
-    "F8": partitions_of("CIFAR-10", "cifar10", 100),
-    "F9": partitions_of("SVHN", "svhn", 100),
-    "F10": partitions_of("CIFAR-100", "cifar100", 100),
-    "F11": curves_of("CIFAR-100, 5 of 10 clients", **CIFAR100),
-    "F12": curves_of("SVHN, 5 of 10 clients", dataset="svhn"),
-    "F13": curves_of("SVHN, 10 of 100 clients", dataset="svhn", clients=100, sampled=10),
-    "F14": curves_of("SVHN, 5 of 10 clients, 5 local epochs", dataset="svhn", **LONG),
-    "F15": curves_of("CIFAR-10, 5 of 10 clients, 5 local epochs", **LONG),
-}  # fmt: skip
+PARTITIONS = {
+    f"F{5 + number}": heatmaps(dataset, clients)
+    for number, (clients, dataset) in enumerate(product((10, 100), ("cifar10", "svhn", "cifar100")))
+}
+CONVERGENCE: dict[str, Row] = {
+    "F11": {"dataset": "cifar100", "model": "resnet50"},
+    "F12": {"dataset": "svhn"},
+    "F13": {"dataset": "svhn", "clients": 100, "sampled": 10},
+    "F14": {"dataset": "svhn", **LONG},
+    "F15": LONG,
+}
+FIGURES = figure_specs("fedgps", {
+    "F1": (scenario_experiments, ranks),
+    "F2": (rate_experiments, motivation),
+    "F3": goal_and_path,
+    "F4": (ablation_experiments, ablation),
+    **PARTITIONS,
+    **{name: curves({**CROSS_SILO, **row}) for name, row in CONVERGENCE.items()},
+})  # fmt: skip

@@ -8,7 +8,7 @@ from paperlib.papers.cells import Cell
 from paperlib.papers.fedgps.descriptions import communication_costs, hyperparameters
 from paperlib.papers.fedgps.setting import METHODS, centralized, experiment
 from paperlib.papers.rows import TITLES, Row, cell_of, cells_of, printed_rows, runs_of
-from paperlib.papers.specs import DescriptionSpec, TableSpec
+from paperlib.papers.specs import table_specs
 
 Cells = Callable[[int], list[Cell]]
 
@@ -146,62 +146,14 @@ def place(row: Row) -> str:
     return f"{TITLES[row['dataset']]} K={row['clients']:.0f} E={row['local_epochs']:.0f}"
 
 
-def scenarios(setting: str, section: str, notebook: str, name: str) -> TableSpec:
-    title = f"{setting}: best accuracy (%), rounds to FedAvg's best, speed-up"
-    lower = tuple(f"scenario {s} rounds" for s in range(1, 6))
-    return TableSpec(title, section, notebook, by_scenario(name), lower_is_better=lower)
-
-
-SILO, DEVICE = "5 of 10 clients", "10 of 100 clients"
-TABLES: dict[str, TableSpec | DescriptionSpec] = {
-    "T1": scenarios(f"CIFAR-10, {SILO}, α = 0.1", "5.3", "comparison", "T1"),
-    "T2": scenarios(f"SVHN, {SILO}, α = 0.1", "5.3", "more_settings", "T2"),
-    "T3": scenarios(f"CIFAR-100, {SILO}, α = 0.1", "5.3", "more_settings", "T3"),
-    "T4": scenarios(f"CIFAR-10, {DEVICE}, α = 0.1", "5.3", "more_settings", "T4"),
-    "T5": DescriptionSpec(
-        "Numbers that a client receives and sends in a round", "B.1", "communication", communication_costs,
-        "Counted from what the methods' hooks hand over, for ResNet-18 and ten classes, without BatchNorm's "
-        "statistics. The formulas are the paper's, with M the parameters of the method's own network: FedGPS's has an "
-        "output more per class.",
-        printed=("T5",),
-    ),
-    "T6": TableSpec(
-        "Best accuracy (%) without the model-sized download (FedGPS-CF)", "B.1", "communication", best("T6", place)
-    ),
-    "T7": DescriptionSpec(
-        "Hyperparameters of all methods", "C.2", "hyperparameters", hyperparameters,
-        "What the runs on CIFAR-10 are made with. The last column has what the paper leaves open.",
-    ),
-    "T8": scenarios(f"SVHN, {DEVICE}, α = 0.1", "D.2", "clients", "T8"),
-    "T9": scenarios(f"CIFAR-100, {DEVICE}, α = 0.1", "D.2", "clients", "T9"),
-    "T10": TableSpec("Best accuracy (%) of further methods, scenario 1", "D.1", "more_baselines", best("T10", place)),
-    "T11": TableSpec(
-        "CIFAR-10, 50 of 500 clients, scenario 1: best accuracy (%)", "D.2", "clients", best("T11", place)
-    ),
-    "T12": TableSpec(
-        f"CIFAR-10, vision transformer, {DEVICE}, scenario 1: best accuracy (%)", "D.2", "clients", best("T12", place)
-    ),
-    "T13": scenarios(f"CIFAR-10, {SILO}, 5 local epochs, α = 0.1", "D.3", "local_epochs", "T13"),
-    "T14": scenarios(f"SVHN, {SILO}, 5 local epochs, α = 0.1", "D.3", "local_epochs", "T14"),
-    "T15": scenarios(f"CIFAR-100, {SILO}, 5 local epochs, α = 0.1", "D.3", "local_epochs", "T15"),
-    "T16": scenarios(f"CIFAR-10, {SILO}, α = 0.05", "D.5", "heterogeneity", "T16"),
-    "T17": scenarios(f"CIFAR-10, {DEVICE}, α = 0.05", "D.5", "heterogeneity", "T17"),
-    "T18": TableSpec(
-        "CIFAR-10, 100 clients, by share sampled per round, scenario 1: best accuracy (%)", "D.4", "sampling_rate",
-        best("T18", lambda row: f"{row['sampled'] / row['clients']:.0%}"),
-    ),
-    "T19": TableSpec(
-        f"CIFAR-10, C classes per client, {DEVICE}: best accuracy (%)", "D.6", "heterogeneity",
-        best("T19", lambda row: f"C={row['alpha']:.0f}"),
-    ),
-    "T20": TableSpec(
-        f"CIFAR-10, {SILO}, three seeds: best accuracy (%)", "D.8", "seeds", by_training_seed("T20")
-    ),
-    "T21": TableSpec(
-        f"CIFAR-10, {SILO}, 5 local epochs, three seeds: best accuracy (%)", "D.8", "seeds", by_training_seed("T21")
-    ),
-    "E1": TableSpec(
-        f"Parts of FedGPS and clipping alone, CIFAR-10, {SILO}: best accuracy (%), length of the last shift over that "
-        "of the others' update (our addition)", "5.4", "ablation", parts, lower_is_better=("‖e‖ / ‖v‖",),
-    ),
-}  # fmt: skip
+SCENARIO_TABLES = ("T1", "T2", "T3", "T4", "T8", "T9", "T13", "T14", "T15", "T16", "T17")
+TABLES = table_specs("fedgps", {
+    **{name: by_scenario(name) for name in SCENARIO_TABLES},
+    **{name: best(name, place) for name in ("T6", "T10", "T11", "T12")},
+    **{name: by_training_seed(name) for name in ("T20", "T21")},
+    "T5": communication_costs,
+    "T7": hyperparameters,
+    "T18": best("T18", lambda row: f"{row['sampled'] / row['clients']:.0%}"),
+    "T19": best("T19", lambda row: f"C={row['alpha']:.0f}"),
+    "E1": parts,
+})  # fmt: skip

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from paperlib.display import plots
@@ -15,6 +14,7 @@ from paperlib.runs.store import Run
 
 Draw = Callable[[Results], tuple[Figure, pd.DataFrame]]
 ALPHAS = (0.5, 0.3, 0.1, 0.01)
+ACCURACY = "test accuracy (%)"
 
 
 def finished(results: Results, row: Row, seeds: int | None = None) -> list[Run]:
@@ -50,24 +50,12 @@ def by_epoch(panels: dict[str, tuple[str, float | None]]) -> tuple[Callable[[int
         figure, axes = plots.panels(len(panels), 4, (2.6, 2.4))
         for ax, title in zip(axes, panels, strict=True):
             ax.set_title(title)
-            own = data[data.panel == title]
-            accuracy_lines(ax, own, "epoch", "test_accuracy", "method", "epoch on the server", list(METHODS))
+            own, look = data[data.panel == title], {"xlabel": "epoch on the server", "among": list(METHODS)}
+            plots.lines(ax, own, "epoch", "test_accuracy", "method", ACCURACY, **look)
         plots.legend(axes)
         return figure, data
 
     return all_of([place(*at, method) for at in panels.values() for method in METHODS]), draw
-
-
-def accuracy_lines(
-    ax: Axes, data: pd.DataFrame, x: str, y: str, series: str, label: str, among: Sequence[str] = ()
-) -> None:
-    """Curves of accuracy over x, one per series, or a note that there is no run; among: see `plots.lines`."""
-    if not len(data):
-        plots.not_run(ax)
-        return
-    plots.lines(ax, data, x, y, series, among=among)
-    ax.set_xlabel(label)
-    ax.set_ylabel("test accuracy (%)")
 
 
 def curve_of(run: Run) -> pd.DataFrame:

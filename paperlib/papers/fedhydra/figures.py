@@ -12,8 +12,8 @@ from paperlib.display import plots
 from paperlib.papers.diagrams import diagram
 from paperlib.papers.fedhydra import claims
 from paperlib.papers.fedhydra.curves import (
+    ACCURACY,
     ALPHAS,
-    accuracy_lines,
     all_of,
     by_epoch,
     curves,
@@ -25,7 +25,7 @@ from paperlib.papers.fedhydra.setting import AVERAGED, METHODS, MODELS, longer, 
 from paperlib.papers.fedhydra.tables import AT_ONCE
 from paperlib.papers.results import Results
 from paperlib.papers.rows import TITLES, stacked
-from paperlib.papers.specs import FigureSpec
+from paperlib.papers.specs import figure_specs
 from paperlib.runs.prepare import dataset_of
 
 # -- partitions and weights: Figures 5 and 9
@@ -105,16 +105,11 @@ def ensembles(results: Results) -> tuple[Figure, pd.DataFrame]:
     for ax, (kind, dataset) in zip(axes, panels, strict=True):
         ax.set_title(f"{TITLES[dataset]}: {kind}")
         panel = data[(data.kind == kind) & (data.dataset == TITLES[dataset])]
-        if not len(panel):
-            plots.not_run(ax)
-            continue
         mean = panel.groupby(["data", "ensemble"], sort=False).accuracy.mean().reset_index()
         mean["data"] = pd.Categorical(mean["data"], order, ordered=True)
         among = list(TEACHERS if kind == "student" else ENSEMBLES.values())
-        plots.bars(ax, mean, "data", "accuracy", "ensemble", among)
+        plots.bars(ax, mean, "data", "accuracy", "ensemble", "accuracy (%)", "α, or 2c/c", among)
         ax.tick_params(axis="x", labelsize=7)
-        ax.set_xlabel("α, or 2c/c")
-        ax.set_ylabel("accuracy (%)")
     half = len(MODELS)
     for part in (axes[:half], axes[half:]):
         plots.legend(part, 7)
@@ -151,7 +146,7 @@ def local_epochs(results: Results) -> tuple[Figure, pd.DataFrame]:
     level = pd.DataFrame(levels, columns=data.columns)
     figure, axes = plots.panels(2, 2, (3.4, 2.8))
     for ax, own in zip(axes, (data, data[data.series != "FedAvg"]), strict=True):
-        accuracy_lines(ax, own, "local_epochs", "accuracy", "series", "local epochs")
+        plots.lines(ax, own, "local_epochs", "accuracy", "series", ACCURACY, "local epochs")
     for i, (name, part) in enumerate(level.groupby("series", sort=False)):
         axes[1].axhline(part.accuracy.mean(), linestyle=":", color=plots.COLOURS[9 - i], label=str(name))
     if len(data):
@@ -200,78 +195,33 @@ def times(results: Results) -> tuple[Figure, pd.DataFrame]:
     wide = data.pivot(index="run", columns="method", values="seconds").reindex(columns=list(TIMED))
     data["to_DENSE"] = data.seconds / data.run.map(wide["DENSE"])
     figure, axes = plots.panels(2, 2, (3.0, 2.4))
-    if not len(data):
-        for ax in axes:
-            plots.not_run(ax)
-        return figure, data
-    plots.bars(axes[0], data, "run", "seconds", "method")
-    axes[0].set_ylabel("seconds on the server")
-    axes[0].legend(fontsize=7)
-    plots.bars(axes[1], data, "run", "to_DENSE", "method")
-    axes[1].set_ylabel("ratio to DENSE")
+    plots.bars(axes[0], data, "run", "seconds", "method", "seconds on the server")
+    plots.bars(axes[1], data, "run", "to_DENSE", "method", "ratio to DENSE")
+    if len(data):
+        axes[0].legend(fontsize=7)
     return figure, data
 
 
-FIGURES = {
-    "F1": FigureSpec(
-        "Label, size and model heterogeneity", "1", "framework", lambda seeds: [], heterogeneity, kind="diagram"
-    ),
-    "F2": FigureSpec(
-        "FedHydra: stratification, then generation and distillation", "3.1", "framework", lambda seeds: [],
-        diagram("fedhydra_framework"),
-        kind="diagram",
-    ),
-    "F3": FigureSpec(
-        "Accuracy by epoch on the server, Fashion-MNIST", "4.2.1", "overview", *curves("fmnist"),
-        cells=claims.overtakes("F3", "fmnist", (0.3, 0.1, 0.01)),
-    ),
-    "F4": FigureSpec(
-        "Accuracy by epoch on the server, CIFAR-10", "4.2.1", "epochs", *curves("cifar10"),
-        cells=claims.overtakes("F4", "cifar10", ALPHAS),
-    ),
-    "F5": FigureSpec(
-        "Samples per client and class, and the weights U_r, MNIST, 2c/c", "4.2.2", "stratified_aggregation",
-        lambda seeds: all_of([STRATIFIED])(1), stratification,
-        cells=claims.weights,
-    ),
-    "F6": FigureSpec(
-        "Accuracy by epoch on the server, 2c/c", "4.2.2", "stratified_aggregation",
-        *by_epoch({f"{TITLES[dataset]} 2c/c": (dataset, None) for dataset in MODELS}),
-    ),
-    "F7": FigureSpec(
-        "Averaging (AE) and stratified (SA) ensembles, and the students that learn from them", "4.2.2",
-        "stratified_aggregation",
+FIGURES = figure_specs("fedhydra", {
+    "F1": heterogeneity,
+    "F2": diagram("fedhydra_framework"),
+    "F3": (*curves("fmnist"), claims.overtakes("F3", "fmnist", (0.3, 0.1, 0.01))),
+    "F4": (*curves("cifar10"), claims.overtakes("F4", "cifar10", ALPHAS)),
+    "F5": (lambda seeds: all_of([STRATIFIED])(1), stratification, claims.weights),
+    "F6": by_epoch({f"{TITLES[dataset]} 2c/c": (dataset, None) for dataset in MODELS}),
+    "F7": (
         all_of([place(dataset, alpha, "FedHydra", **other)
                 for dataset in MODELS for alpha in DATA for other in TEACHERS.values()]),
-        ensembles,
-        cells=claims.ensembles,
+        ensembles, claims.ensembles,
     ),
-    "F8": FigureSpec(
-        "FedAvg and the clients by local epochs, beside all methods, CIFAR-10, α = 0.1", "4.2.3", "distillation",
+    "F8": (
         all_of([longer(method, epochs) for epochs in EPOCHS for method in AT_ONCE]
                + [longer(method) for method in METHODS if method not in AT_ONCE]),
-        local_epochs,
-        cells=claims.local_epochs,
+        local_epochs, claims.local_epochs,
     ),
-    "F9": FigureSpec(
-        "Samples per client and class, MNIST", "A", "partitions",
-        lambda seeds: all_of([place("mnist", alpha, "FedHydra") for alpha in ALPHAS])(1), partitions,
-    ),
-    "F10": FigureSpec(
-        "Accuracy by epoch on the server, MNIST", "B", "overview", *curves("mnist"),
-        cells=claims.overtakes("F10", "mnist", ALPHAS),
-    ),
-    "F11": FigureSpec(
-        "Accuracy by epoch on the server, SVHN", "B", "epochs", *curves("svhn"),
-        cells=claims.overtakes("F11", "svhn", ALPHAS),
-    ),
-    "F12": FigureSpec(
-        "Real and synthetic images, Fashion-MNIST and CIFAR-10, α = 0.5", "C.3", "extended_analysis",
-        lambda seeds: all_of(SHOWN)(1), synthetic, tensors=True,
-    ),
-    "F13": FigureSpec(
-        "Time on the server, DENSE and FedHydra, CIFAR-10, α = 0.5", "F", "time",
-        all_of([place("cifar10", 0.5, method) for method in TIMED]), times,
-        cells=claims.times,
-    ),
-}  # fmt: skip
+    "F9": (lambda seeds: all_of([place("mnist", alpha, "FedHydra") for alpha in ALPHAS])(1), partitions),
+    "F10": (*curves("mnist"), claims.overtakes("F10", "mnist", ALPHAS)),
+    "F11": (*curves("svhn"), claims.overtakes("F11", "svhn", ALPHAS)),
+    "F12": (lambda seeds: all_of(SHOWN)(1), synthetic),
+    "F13": (all_of([place("cifar10", 0.5, method) for method in TIMED]), times, claims.times),
+})  # fmt: skip

@@ -12,7 +12,7 @@ from paperlib.oneshot.fedhydra import AUTHORS
 from paperlib.papers.cells import Cell, final_in_round
 from paperlib.papers.fedhydra.setting import LOCAL, METHODS, MODELS, experiment, place
 from paperlib.papers.rows import TITLES, Row, all_rows, cell_of, cells_of, labelled, parse, printed_rows, runs_of
-from paperlib.papers.specs import TableSpec
+from paperlib.papers.specs import TableSpec, table_specs
 from paperlib.runs.store import Run
 
 
@@ -86,7 +86,9 @@ def best_above_last(seeds: int) -> list[Cell]:
     cells = []
     for method in METHODS:
         for name in ("T3", "T4", "T5", *(f"T{n}" for n in range(7, 19))):
-            same = [cell for cell in TABLES[name].cells(seeds) if cell.key["row"] == method]
+            spec = TABLES[name]
+            assert isinstance(spec, TableSpec)
+            same = [cell for cell in spec.cells(seeds) if cell.key["row"] == method]
             if same and method not in AT_ONCE:
                 runs = tuple(dict.fromkeys(e for cell in same for e in cell.experiments))
                 cells.append(Cell({"row": method, "column": name}, "points", None, None, "", runs, joint=_lost))
@@ -181,78 +183,19 @@ def variants(rows: Variants, alphas: Sequence[float | None]) -> Callable[[int], 
     return by_seeds
 
 
-LAST = "after the last epoch on the server"
-BEST = "in the best epoch on the server, which is selected on test data"
-ALONE = f"{LAST}; M1 to M5 are the clients alone"
-
-
-def many_rounds(name: str, where: str, section: str, notebook: str) -> TableSpec:
-    title = f"Test accuracy (%) by rounds T, {where} ({LAST})"
-    return TableSpec(title, section, notebook, rounds_table(name))
-
-
-TABLES = {
-    "T1": TableSpec(f"Test accuracy (%) by α ({LAST})", "4.2.1", "overview", table("T1", by_both)),
-    "T2": TableSpec(f"Test accuracy (%), 2c/c ({LAST})", "4.2.2", "stratified_aggregation", table("T2", by_data)),
-    "T3": TableSpec(
-        f"Test accuracy (%), heterogeneous models, CIFAR-10 ({ALONE})", "4.2.4", "model_heterogeneity",
-        table("T3", by_alpha),
-    ),
-    "T4": TableSpec(
-        f"Test accuracy (%) by number of clients, SVHN, α = 0.5 ({LAST})", "4.2.5", "clients",
-        table("T4", by_clients),
-    ),
-    "T5": many_rounds("T5", "CIFAR-10, α = 0.1", "4.2.6", "rounds"),
-    "T6": TableSpec(
-        f"Test accuracy (%) of FedHydra by λ1 and λ2, α = 0.5 ({LAST})", "4.2.8", "ablation",
-        table("T6", by_data, by_lambda), rows="weights",
-    ),
-    "T7": TableSpec(
-        f"Test accuracy (%) by number of clients, CIFAR-10, α = 0.5 ({LAST})", "C.1", "extended_analysis",
-        table("T7", by_clients),
-    ),
-    "T8": many_rounds("T8", "SVHN, α = 0.1", "C.2", "extended_analysis"),
-    "T9": TableSpec(
-        f"Test accuracy (%), heterogeneous models, SVHN ({ALONE})", "D", "svhn_model_heterogeneity",
-        table("T9", by_alpha),
-    ),
-    "T10": TableSpec(
-        f"Test accuracy (%), heterogeneous models, 2c/c ({ALONE})", "D", "svhn_model_heterogeneity",
-        table("T10", by_data),
-    ),
-    **{
-        name: many_rounds(name, where, "E", "more_rounds")
-        for name, where in {
-            "T11": "SVHN, α = 0.5", "T12": "CIFAR-10, α = 0.5", "T13": "SVHN, α = 0.3", "T14": "CIFAR-10, α = 0.3",
-            "T15": "SVHN, α = 0.01", "T16": "CIFAR-10, α = 0.01", "T17": "SVHN, 2c/c", "T18": "CIFAR-10, 2c/c",
-        }.items()
-    },
-    "E1": TableSpec(
-        f"Table 1 {BEST}, beside the same printed numbers (our addition)", "4.2.1", "overview",
-        best_epoch("T1", by_both),
-    ),
-    "E2": TableSpec(
-        f"Table 2 {BEST}, beside the same printed numbers (our addition)", "4.2.2", "stratified_aggregation",
-        best_epoch("T2", by_data),
-    ),
-    "E3": TableSpec(
-        f"Test accuracy (%) of FedHydra by what the paper leaves open ({LAST}; our addition)", "4.2.8", "ablation",
-        open_questions, rows="FedHydra",
-    ),
-    "E4": TableSpec(
-        "Numbers that the text states: FedHydra's lead over the best of the others, in points", "4.2.1", "overview",
-        leads, rows="where", marked=False,
-    ),
-    "E5": TableSpec(
-        "By how many points the best epoch on the server is above the last one, mean over a table (our addition)",
-        "4.2.1", "ablation", best_above_last, lower_is_better=True,
-    ),
-    "E6": TableSpec(
-        f"Test accuracy (%) of FedDF by where its student starts ({LAST}; our addition)", "4.2.1", "ablation",
-        variants(STARTS, (0.5, 0.1)), rows="student",
-    ),
-    "E7": TableSpec(
-        f"Test accuracy (%) of FedHydra by how the clients are weighted ({LAST}; our addition)", "4.2.2",
-        "stratified_aggregation", variants(AGGREGATIONS, (0.5, None)), rows="FedHydra",
-    ),
-}  # fmt: skip
+TABLES = table_specs("fedhydra", {
+    "T1": table("T1", by_both),
+    "T2": table("T2", by_data),
+    **{name: table(name, by_alpha) for name in ("T3", "T9")},
+    **{name: table(name, by_clients) for name in ("T4", "T7")},
+    "T6": table("T6", by_data, by_lambda),
+    "T10": table("T10", by_data),
+    **{name: rounds_table(name) for name in ("T5", "T8", *(f"T{n}" for n in range(11, 19)))},
+    "E1": best_epoch("T1", by_both),
+    "E2": best_epoch("T2", by_data),
+    "E3": open_questions,
+    "E4": leads,
+    "E5": best_above_last,
+    "E6": variants(STARTS, (0.5, 0.1)),
+    "E7": variants(AGGREGATIONS, (0.5, None)),
+})  # fmt: skip

@@ -17,13 +17,6 @@ from paperlib.papers.printed import printed_table
 from paperlib.papers.rows import TITLES, Row, printed_rows
 from paperlib.runs.traffic import played
 
-SHARED_NOTE = (
-    "All registered methods that send more than a model, counted in the third round of an MLP at a quarter of its "
-    "width with ten classes; their share changes with the network. In all of them the lower layers are shared and one "
-    "global model is the aim. Of the paper's other rows no method is here: raw data with noise, generators of data, "
-    "statistics of raw data, private lower layers."
-)
-
 
 def shared_things() -> pd.DataFrame:
     """Per method: tensors beyond the model that a sampled client receives and sends, and the traffic in models."""

@@ -22,11 +22,12 @@ from paperlib.papers.fedimpro.setting import BASIC, COMPARED, FEMNIST, MODELS, e
 from paperlib.papers.fedimpro.tables import BY_CUT, by_cut, cuts_of_the_cnn, rows
 from paperlib.papers.results import Results
 from paperlib.papers.rows import TITLES, Make, Row, cell_of, parse, runs_of, stacked
-from paperlib.papers.specs import FigureSpec
+from paperlib.papers.specs import figure_specs
 from paperlib.quantities.curves import smooth
 from paperlib.runs.store import Run
 
 Draw = Callable[[Results], tuple[Figure, pd.DataFrame]]
+ExperimentsAndDrawing = tuple[Callable[[int], list[Experiment]], Draw]
 Panels = Mapping[str, Mapping[str, Row]]  # title -> name of a curve -> its setting and method
 WINDOW = 10  # rounds of the moving average
 LAYERS = 10  # largest number of single layers in a panel, evenly spaced
@@ -50,7 +51,7 @@ def histories(results: Results, curves: Mapping[str, Row], make: Make = experime
     return pd.concat(data, ignore_index=True) if data else pd.DataFrame(columns=["round", "method", "seed"])
 
 
-def by_round(panels: Panels, columns: int = 2) -> dict[str, Any]:
+def by_round(panels: Panels, columns: int = 2) -> ExperimentsAndDrawing:
     """Experiments and drawing of accuracy over the rounds, a panel each."""
 
     def experiments(seeds: int) -> list[Experiment]:
@@ -66,16 +67,11 @@ def by_round(panels: Panels, columns: int = 2) -> dict[str, Any]:
         _legends(axes, columns, shared=len({tuple(curves) for curves in panels.values()}) == 1)
         return figure, data
 
-    return {"experiments": experiments, "draw": draw}
+    return experiments, draw
 
 
 def _curves(ax: Axes, data: pd.DataFrame, column: str, among: Sequence[str]) -> None:
-    if not len(data):
-        plots.not_run(ax)
-        return
-    plots.lines(ax, data, "round", column, "method", window=WINDOW, among=among)
-    ax.set_xlabel("round")
-    ax.set_ylabel(LABELS[column])
+    plots.lines(ax, data, "round", column, "method", LABELS[column], window=WINDOW, among=among)
 
 
 def _legends(axes: Sequence[Axes], columns: int, shared: bool) -> None:
@@ -144,7 +140,7 @@ def numbers_of_figure_2(seeds: int) -> list[Cell]:
 # -- Figures 3 and 9: FedAvg's divergence by layer and stage
 
 
-def layer_divergence(datasets: Iterable[str]) -> dict[str, Any]:
+def layer_divergence(datasets: Iterable[str]) -> ExperimentsAndDrawing:
     """A row of panels per kind, a column per data set; every curve is divided by its own maximum over the rounds."""
     settings = {dataset: basic(dataset, "FedAvg") for dataset in datasets}
 
@@ -163,12 +159,9 @@ def layer_divergence(datasets: Iterable[str]) -> dict[str, Any]:
         for ax, (kind, dataset) in zip(axes, places, strict=True):
             ax.set_title(f"{TITLES[dataset]}, per {kind}")
             part = data[(data.kind == kind) & (data.dataset == dataset)]
+            plots.lines(ax, part, "round", "divergence", "part", "divergence / maximum", window=WINDOW)
             if not len(part):
-                plots.not_run(ax)
                 continue
-            plots.lines(ax, part, "round", "divergence", "part", window=WINDOW)
-            ax.set_xlabel("round")
-            ax.set_ylabel("divergence / maximum")
             ax.set_ylim(bottom=0)
             curves, names = ax.get_legend_handles_labels()
             names = [name.removesuffix(".weight") for name in names]
@@ -176,7 +169,7 @@ def layer_divergence(datasets: Iterable[str]) -> dict[str, Any]:
             ax.legend(curves, names, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
         return figure, data
 
-    return {"experiments": experiments, "draw": draw}
+    return experiments, draw
 
 
 def _by_part(history: pd.DataFrame) -> list[pd.DataFrame]:
@@ -232,8 +225,8 @@ def cut_experiments(seeds: int) -> list[Experiment]:
     return [e for cell in cuts_of_the_cnn(seeds) for e in cell.experiments if e.alpha == BASIC["alpha"]]
 
 
-def _attack(draw: Callable[[Run], tuple[Figure, pd.DataFrame]]) -> dict[str, Any]:
-    """A figure drawn from the tensors of `the_run`."""
+def _of_the_run(draw: Callable[[Run], tuple[Figure, pd.DataFrame]]) -> Draw:
+    """Draw from the tensors of `the_run`."""
 
     def of_run(results: Results) -> tuple[Figure, pd.DataFrame]:
         (e,) = the_run(results.seeds)
@@ -244,50 +237,25 @@ def _attack(draw: Callable[[Run], tuple[Figure, pd.DataFrame]]) -> dict[str, Any
         plots.not_run(ax)
         return figure, pd.DataFrame()
 
-    return {"experiments": the_run, "draw": of_run, "tensors": True}
+    return of_run
 
 
-FIGURES = {
-    "F1": FigureSpec(
-        "What a client and the server of FedImpro do in a round", "4.3", "method", lambda seeds: [],
-        diagram("fedimpro_training"), kind="diagram",
-    ),
-    "F2": FigureSpec(
-        "Accuracy and weight divergence, CIFAR-10, 5 of 10 clients, a = 0.1, E = 1", "5.2", "divergence",
+FIGURES = figure_specs("fedimpro", {
+    "F1": diagram("fedimpro_training"),
+    "F2": (
         lambda seeds: [e for row in IN_BASIC.values() for e in runs_of(experiment, row, seeds)],
-        two_panels(IN_BASIC), cells=numbers_of_figure_2,
+        two_panels(IN_BASIC), numbers_of_figure_2,
     ),
-    "E2": FigureSpec(
-        "Accuracy and weight divergence of a CNN by the cut, a = 0.1 (our addition)", "5.3", "cut",
-        cut_experiments, two_panels(BY_CUT_BASIC, by_cut),
-    ),
-    "F3": FigureSpec(
-        "FedAvg's weight divergence by layer and stage", "5.4", "divergence", **layer_divergence(["cifar10"])
-    ),
+    "E2": (cut_experiments, two_panels(BY_CUT_BASIC, by_cut)),
+    "F3": layer_divergence(["cifar10"]),
     **{
-        f"F{4 + number}": FigureSpec(
-            f"Accuracy by round, {TITLES[dataset]}", "E.3", "convergence", **by_round(settings_of(dataset))
-        )
+        f"F{4 + number}": by_round(settings_of(dataset))
         for number, dataset in enumerate(("cifar10", "fmnist", "svhn", "cifar100"))
     },
-    "F8": FigureSpec(
-        "FedAvg over 10,000 rounds; FedImpro with noise on the shared statistics", "F.1, F.2", "noise",
-        **by_round({"(a) FedAvg": LONG, "(b) FedImpro, noise": NOISE}), cells=numbers_of_figure_8,
-    ),
-    "F9": FigureSpec(
-        "FedAvg's weight divergence by layer and stage, other data", "F.3", "convergence",
-        **layer_divergence(["fmnist", "svhn", "cifar100"]),
-    ),
-    "F10": FigureSpec(
-        "Accuracy by round, FEMNIST with 3400 clients", "F.3", "femnist",
-        **by_round({"FEMNIST": {m: {**FEMNIST, "method": m} for m in COMPARED if m != "SCAFFOLD"}}, 1),
-    ),
-    "F11": FigureSpec("Private images", "F.7", "inversion", **_attack(analysis.private_images)),
-    "F12": FigureSpec(
-        "Images rebuilt from their own features", "F.7", "inversion", **_attack(analysis.from_features)
-    ),
-    "F13": FigureSpec(
-        "Images rebuilt from the mean features of their classes, with noise", "F.7", "inversion",
-        **_attack(analysis.from_means),
-    ),
-}  # fmt: skip
+    "F8": (*by_round({"(a) FedAvg": LONG, "(b) FedImpro, noise": NOISE}), numbers_of_figure_8),
+    "F9": layer_divergence(["fmnist", "svhn", "cifar100"]),
+    "F10": by_round({"FEMNIST": {m: {**FEMNIST, "method": m} for m in COMPARED if m != "SCAFFOLD"}}, 1),
+    "F11": (the_run, _of_the_run(analysis.private_images)),
+    "F12": (the_run, _of_the_run(analysis.from_features)),
+    "F13": (the_run, _of_the_run(analysis.from_means)),
+})  # fmt: skip

@@ -8,7 +8,7 @@ from paperlib.papers.cells import Cell, Reading
 from paperlib.papers.fedimpro import descriptions
 from paperlib.papers.fedimpro.setting import BASIC, METHODS, centralized, experiment
 from paperlib.papers.rows import TITLES, Row, cell_of, cells_of, parse, printed_rows, runs_of
-from paperlib.papers.specs import DescriptionSpec, TableSpec
+from paperlib.papers.specs import table_specs
 from paperlib.runs.store import Run
 
 BEST = {"test_accuracy": "best_accuracy"}
@@ -204,66 +204,21 @@ def selected(row: Row) -> str:
     return f"a={row['alpha']:g} E={row['local_epochs']:.0f} M={row['clients']:.0f}, {row['sampled']:.0f} per round"
 
 
-TABLES: dict[str, TableSpec | DescriptionSpec] = {
-    "T1": TableSpec(
-        "Best test accuracy (%); an average is over four settings, and its ± over settings and seeds", "5.2",
-        "comparison", accuracies,
-    ),
-    "T2": TableSpec(
-        "Rounds to a target accuracy (below scale paper: FedAvg's best, rounded down)", "5.2", "comparison",
-        table("T2", lambda r: f"{place(r)} target" if r["metric"] == "target_accuracy" else place(r),
-              "target_accuracy", "rounds_to_target"),
-        lower_is_better=True,
-    ),
-    "T3": TableSpec("Best test accuracy (%) by the cut", "5.3", "comparison", table("T3", cut)),
-    "E1": TableSpec(
-        "Best test accuracy (%) of a CNN by the cut: lr 0.03, w = 1 throughout (our addition)", "5.3", "cut",
-        cuts_of_the_cnn,
-    ),
-    "E3": TableSpec(
-        "Best test accuracy (%) by the largest weight w of the drawn features (our addition)", "5.2", "comparison",
-        weights,
-    ),
-    "T4": DescriptionSpec(
-        "What the methods share beyond the model", "D.3", "method", descriptions.shared_things,
-        descriptions.SHARED_NOTE,
-    ),
-    "T5": DescriptionSpec(
-        "Learning rates", "E.2", "hyperparameters", descriptions.learning_rates,
-        "Read off the runs that these settings make; FedDyn, of which the paper prints none, has that of FedAvg.",
-        printed=("T5",),
-    ),
-    "setting": DescriptionSpec(
-        "Numbers that the text states about the setting", "E.2, F.3", "hyperparameters", descriptions.settings,
-        "Ours: read off the runs at scale paper, and the published counts of the data set.", printed=("E", "F.3"),
-    ),
-    "T6": TableSpec(
-        "Best test accuracy (%) with momentum 0.9 on the clients", "E.2", "hyperparameters", table("T6"),
-    ),
-    "T7": TableSpec(
-        "Best test accuracy (%) with noise on the shared statistics", "F.2", "noise",
-        table("T7", lambda r: f"σ={parse(r['setting'])['noise']}"),
-    ),
-    "T8": TableSpec(
-        "FEMNIST: best test accuracy, and rounds to FedAvg's best, rounded down", "F.3", "femnist",
-        table("T8", lambda r: target(r, "FEMNIST"), "test_accuracy", "rounds_to_target"),
-        lower_is_better=("FEMNIST rounds",),
-    ),
-    "T9": TableSpec(
-        "VGG-9: best test accuracy, and rounds to a target (below scale paper: FedAvg's best, rounded down)", "F.4",
-        "vgg9", table("T9", lambda r: target(r, "CIFAR-10"), "test_accuracy", "target_accuracy", "rounds_to_target"),
-        lower_is_better=("CIFAR-10 rounds",),
-    ),
-    "T10": TableSpec(
-        "Test accuracy (%) beside numbers that the authors copied from other papers", "F.5", "more_baselines",
-        more_baselines,
-    ),
-    "T11": TableSpec(
-        "Best test accuracy (%) by the number of clients per round, CIFAR-10", "F.6", "selected_clients",
-        table("T11", selected),
-    ),
-    "text": TableSpec(
-        "Numbers that the text states: gains, computing time, sizes and times of sending", "5.2, B", "costs",
-        numbers_of_the_text, rows="what", marked=False, lower_is_better=("seconds", "hours", "MB", "kB"),
-    ),
-}  # fmt: skip
+TABLES = table_specs("fedimpro", {
+    "T1": accuracies,
+    "T2": table("T2", lambda r: f"{place(r)} target" if r["metric"] == "target_accuracy" else place(r),
+                "target_accuracy", "rounds_to_target"),
+    "T3": table("T3", cut),
+    "E1": cuts_of_the_cnn,
+    "E3": weights,
+    "T4": descriptions.shared_things,
+    "T5": descriptions.learning_rates,
+    "setting": descriptions.settings,
+    "T6": table("T6"),
+    "T7": table("T7", lambda r: f"σ={parse(r['setting'])['noise']}"),
+    "T8": table("T8", lambda r: target(r, "FEMNIST"), "test_accuracy", "rounds_to_target"),
+    "T9": table("T9", lambda r: target(r, "CIFAR-10"), "test_accuracy", "target_accuracy", "rounds_to_target"),
+    "T10": more_baselines,
+    "T11": table("T11", selected),
+    "text": numbers_of_the_text,
+})  # fmt: skip

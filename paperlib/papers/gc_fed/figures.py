@@ -31,7 +31,7 @@ from paperlib.papers.gc_fed.setting import (
 )
 from paperlib.papers.results import Results
 from paperlib.papers.rows import Row, stacked
-from paperlib.papers.specs import FigureSpec
+from paperlib.papers.specs import figure_specs
 from paperlib.quantities.curves import last_mean, rounds_to_target, smooth
 
 ALPHAS = (0.05, 0.1, 1, 1000)
@@ -61,15 +61,11 @@ def participation(results: Results) -> tuple[Figure, pd.DataFrame]:
     table = stacked(data, ["round", "clients", "gap", "data", "seed"])
     figure, (left, right) = plots.panels(2, 2, (3.2, 2.6))
     diagrams.partial_update(left)
+    labels = "distance from the update of all", "clients in the partial update, K"
+    plots.lines(right, table, "clients", "gap", "data", *labels)
     if len(table):
-        plots.lines(right, table, "clients", "gap", "data")
-        right.set_xscale("log")
-        right.set_xlabel("clients in the partial update, K")
-        right.set_ylabel("distance from the update of all")
-        right.set_title("(b)")
+        right.set(xscale="log", title="(b)")
         right.legend()
-    else:
-        plots.not_run(right)
     return figure, table
 
 
@@ -163,11 +159,7 @@ def similarity(results: Results) -> tuple[Figure, pd.DataFrame]:
     figure, axes = plots.panels(len(layers), 2, (3.2, 2.2))
     for ax, layer in zip(axes, layers, strict=True):
         ax.set_title(layer)
-        if not len(table):
-            plots.not_run(ax)
-            continue
         plots.lines(ax, table[table.layer == layer], "round", "cka", "method", window=10)
-        ax.set_xlabel("round")
     if len(table):
         axes[0].set_ylabel("CKA")
         axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1))
@@ -193,13 +185,11 @@ def border(results: Results) -> tuple[Figure, pd.DataFrame]:
                 data.append({"lambda": share, "variant": label, "accuracy": accuracy})
     table = pd.DataFrame(data, columns=["lambda", "variant", "accuracy"])
     figure, (ax,) = plots.panels(1, 1, (5, 3))
+    plots.spread(ax, table, "lambda", "variant")
     if len(table):
         ax.axvspan(LAMBDAS.index(0.85), LAMBDAS.index(0.95), color="0.9", linewidth=0)
-        plots.spread(ax, table, "lambda", "variant")
         ax.set_xlabel("λ, share of the parameter tensors below the border")
         ax.legend()
-    else:
-        plots.not_run(ax)
     return figure, table
 
 
@@ -210,27 +200,19 @@ def impact_experiments(seeds: int) -> list[Experiment]:
 
 def impact(results: Results) -> tuple[Figure, pd.DataFrame]:
     """Figure 10: accuracy when one hyperparameter is changed; a failed run counts as chance level."""
-    data = []
-    for method in OWN:
-        for base in experiments_of([(IMPACT, method)], results.seeds):
-            for factor, values in FACTORS.items():
-                for value in values:
-                    run = results.get(base.replace(**{factor: value}))
-                    if run is None:
-                        continue
-                    data.append(
-                        {"factor": factor, "value": value, "method": method, "seed": base.seed,
-                         "accuracy": accuracy_of(run, results.scale), "failed": failed(run, results.scale)}
-                    )  # fmt: skip
+    data = [
+        (factor, value, method, base.seed, accuracy_of(run, results.scale), failed(run, results.scale))
+        for method in OWN
+        for base in experiments_of([(IMPACT, method)], results.seeds)
+        for factor, values in FACTORS.items()
+        for value in values
+        for run in results.finished([base.replace(**{factor: value})])
+    ]
     table = pd.DataFrame(data, columns=["factor", "value", "method", "seed", "accuracy", "failed"])
     figure, axes = plots.panels(5, 3)
     for ax, factor in zip(axes, FACTORS, strict=True):
         ax.set_xlabel(factor.replace("_", " "))
-        part = table[table.factor == factor]
-        if len(part):
-            plots.spread(ax, part, "value", "method")
-        else:
-            plots.not_run(ax)
+        plots.spread(ax, table[table.factor == factor], "value", "method")
     if len(table):
         axes[0].legend()
     return figure, table
@@ -254,49 +236,15 @@ def _mean_history(histories: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(histories).groupby("round", as_index=False)[["test_accuracy"]].mean()
 
 
-def _nothing(seeds: int) -> list[Experiment]:
-    return []
-
-
-FIGURES = {
-    "F1": FigureSpec(
-        "The update of some clients and that of all of them", "1", "participation",
-        participation_experiments, participation,
-    ),
-    "F2": FigureSpec(
-        "GC-Fed: where gradients and updates are centralized", "1", "participation", _nothing,
-        diagram("gc_fed_overview"), kind="diagram",
-    ),
-    "F3": FigureSpec(
-        "Centralization as projection: one step of two clients", "3.3", "proposed_method", _nothing,
-        diagrams.projection, kind="diagram",
-    ),
-    "F4": FigureSpec(
-        "Training dynamics by method, CIFAR-10, 5 of 200 clients, α = 0.05", "3.3", "proposed_method",
-        dynamics_experiments, dynamics, cells=claims.fluctuation,
-    ),
-    "F5": FigureSpec(
-        "Partitions of 10 classes among 10 clients by Dirichlet concentration", "4.1", "experimental_setup",
-        _nothing, partitions,
-    ),
-    "F6": FigureSpec(
-        "Training dynamics at α = 0.1", "4.2.4", "training_dynamics", training_experiments, training_dynamics,
-        cells=claims.rounds,
-    ),
-    "F7": FigureSpec(
-        "Similarity (linear CKA) of local models and the global model by layer, CIFAR-10, 5 of 200 clients, α = 0.05",
-        "4.2.6", "cka", similarity_experiments, similarity,
-    ),
-    "F8": FigureSpec(
-        "Which entries of a convolution weight share a mean", "4.3.1", "mean_vector", _nothing, diagrams.means,
-        kind="diagram",
-    ),
-    "F9": FigureSpec(
-        "Accuracy by the border λ", "4.3.2", "layer_border", border_experiments, border,
-        cells=claims.best_border,
-    ),
-    "F10": FigureSpec(
-        "Impact of hyperparameters, one at a time", "4.3.3", "hyperparameters", impact_experiments, impact,
-        cells=claims.best_rate,
-    ),
-}  # fmt: skip
+FIGURES = figure_specs("gc_fed", {
+    "F1": (participation_experiments, participation),
+    "F2": diagram("gc_fed_overview"),
+    "F3": diagrams.projection,
+    "F4": (dynamics_experiments, dynamics, claims.fluctuation),
+    "F5": partitions,
+    "F6": (training_experiments, training_dynamics, claims.rounds),
+    "F7": (similarity_experiments, similarity),
+    "F8": diagrams.means,
+    "F9": (border_experiments, border, claims.best_border),
+    "F10": (impact_experiments, impact, claims.best_rate),
+})  # fmt: skip
