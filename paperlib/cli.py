@@ -38,7 +38,6 @@ Budget = Annotated[
 ]
 Seeds = Annotated[int, typer.Option(help="number of seeds, 0 to seeds - 1")]
 Jobs = Annotated[int, typer.Option(help="processes that work on different runs side by side")]
-Together = Annotated[int, typer.Option(help="runs of different seeds and partitions that a GPU plays as one")]
 Where = Annotated[str, typer.Option(help="processes of this machine, or tasks on ray")]
 Address = Annotated[str | None, typer.Option(help="with ray: the cluster, auto for the one this machine belongs to")]
 Gpus = Annotated[float | None, typer.Option(help="with ray: GPUs of one run, such as 0.25 for four on each")]
@@ -155,7 +154,6 @@ def run(
     budget: Budget = None,
     seeds: Seeds = 3,
     jobs: Jobs = CORES,
-    together: Together = 1,
     executor: Where = "processes",
     address: Address = None,
     gpus: Gpus = None,
@@ -175,8 +173,8 @@ def run(
         scale = chosen_scale(scale, budget, {paper: [name]}, seeds, jobs, only)
         make = papers.figure if name in papers.figures(paper) else papers.table
         result = make(
-            paper, name, scale=scale, seeds=seeds, recompute="rest" if rest else True, jobs=jobs, together=together,
-            executor=where, only=chosen_fields(only),
+            paper, name, scale=scale, seeds=seeds, recompute="rest" if rest else True, jobs=jobs, executor=where,
+            only=chosen_fields(only),
         ).save()  # fmt: skip
         console.print(repr(result), soft_wrap=True, markup=False)
         console.print(f"written to {result.path}.*")
@@ -349,7 +347,7 @@ def profile(
         typer.Argument(help="fields of the experiment as field=value; the first may be a run: digest, folder or file"),
     ],
     rounds: Annotated[int, typer.Option(help="rounds that are timed, after one to warm up")] = 3,
-    engine: Annotated[str, typer.Option(help="auto, sequential, vectorised or captured")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, sequential or captured")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, or a GPU by number such as cuda:1")] = "auto",
     trace: Annotated[
         str | None,

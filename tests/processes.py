@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 from paperlib import Experiment, run
 from paperlib.runs import store as store_module
-from paperlib.runs.runner import run_together
 from paperlib.runs.store import Store
 
 
@@ -23,13 +22,9 @@ def play_and_kill(
     last: int,
     pause: float,
     how: signal.Signals = signal.SIGKILL,
-    beside: Sequence[Experiment] = (),
 ) -> None:
-    """Go on with a run in a process that is killed a moment after it has ``goal`` rounds, or at the round ``last``.
-
-    beside: runs that are played with it as one stack.
-    """
-    process = forkserver.Process(target=_play_until, args=(last, e, beside, shelf.path))
+    """Go on with a run in a process that is killed a moment after it has ``goal`` rounds, or at the round ``last``."""
+    process = forkserver.Process(target=_play_until, args=(last, e, shelf.path))
     process.start()
     while shelf.rounds_done(e) < goal and process.is_alive():
         time.sleep(0.001)
@@ -39,7 +34,7 @@ def play_and_kill(
     assert process.exitcode == -how  # it was running, and had not ended by itself
 
 
-def _play_until(last: int, e: Experiment, beside: Sequence[Experiment], store: Path) -> None:
+def _play_until(last: int, e: Experiment, store: Path) -> None:
     """Wait after a round to be killed: however late that happens, the run has not come to its end."""
 
     def wait(row):
@@ -47,10 +42,7 @@ def _play_until(last: int, e: Experiment, beside: Sequence[Experiment], store: P
             time.sleep(1)
 
     store_module.ALLOWED = float("inf")  # of this process, which ends: every round is saved, however long that takes
-    if beside:
-        run_together([e, *beside], store=store, on_round=wait)
-    else:
-        run(e, store=store, workers=1, on_round=wait)
+    run(e, store=store, workers=1, on_round=wait)
 
 
 def wait_until(condition: Callable[[], object], process: subprocess.Popen | None = None, seconds: float = 180) -> None:

@@ -52,10 +52,6 @@ def test_every_method_of_the_papers_tables_is_there_with_its_tables(table):
                 assert name in of[papers.TITLES[paper]].split()
 
 
-def test_one_stack_is_denied_with_the_reason(table):
-    assert table.one_by_one["fedavg"] == "" and table.one_by_one["fedgps"] == "draws surrogate images in every step"
-
-
 def test_a_card_has_options_hooks_and_the_combinations_that_are_refused():
     card = method_table.card("gc_fed")
     assert card.options == {"mean": "Cout", "vector_params": "center", "border": "classifier"}

@@ -19,8 +19,6 @@ from paperlib.runs.prepare import prepare
 from paperlib.runs.profile import Clock, described, profile
 from paperlib.timing import PARTS, listening, part
 
-ENGINES = pytest.mark.parametrize("engine", ["sequential", "vectorised"])
-
 
 class Watch:
     """Time that passes only where somebody takes it."""
@@ -62,10 +60,9 @@ def only(part: str, seen) -> bool:
     return seconds[part] == seen.whole >= 1 and set(seconds.index[seconds > 0]) == {part}
 
 
-@ENGINES
-def test_parts_add_up_to_the_whole(tiny: Experiment, engine: str):
-    seen = profile(tiny, engine=engine)
-    assert seen.engine.name == engine and list(seen.seconds.columns) == list(PARTS)
+def test_parts_add_up_to_the_whole(tiny: Experiment):
+    seen = profile(tiny)
+    assert seen.engine.name == "sequential" and list(seen.seconds.columns) == list(PARTS)
     assert list(seen.seconds.index) == [2, 3, 4]
     assert seen.table.seconds.sum() == pytest.approx(seen.whole, rel=0.01)
     assert seen.table.percent.sum() == pytest.approx(100)
@@ -74,38 +71,32 @@ def test_parts_add_up_to_the_whole(tiny: Experiment, engine: str):
 
 
 @pytest.mark.parametrize(
-    ("engine", "hook", "where"),
+    ("hook", "where"),
     [
-        ("sequential", "broadcast", "aggregation"),
-        ("sequential", "client_init", "aggregation"),
-        ("sequential", "begin", "method"),
-        ("sequential", "begin_epoch", "method"),
-        ("sequential", "loss", "method"),
-        ("sequential", "local_step", "method"),  # though an aggregation is under way
-        ("sequential", "end", "method"),
-        ("sequential", "aggregate", "aggregation"),
-        ("sequential", "finish", "evaluation"),
-        ("vectorised", "begin", "method"),
-        ("vectorised", "loss", "method"),  # though a backward pass is under way
-        ("vectorised", "local_step", "method"),
+        ("broadcast", "aggregation"),
+        ("client_init", "aggregation"),
+        ("begin", "method"),
+        ("begin_epoch", "method"),
+        ("loss", "method"),
+        ("local_step", "method"),  # though an aggregation is under way
+        ("end", "method"),
+        ("aggregate", "aggregation"),
+        ("finish", "evaluation"),
     ],
 )
-def test_the_time_of_a_hook_shows_up_in_its_part(tiny: Experiment, sleepy, engine: str, hook: str, where: str):
+def test_the_time_of_a_hook_shows_up_in_its_part(tiny: Experiment, sleepy, hook: str, where: str):
     sleepy(hook)
-    seen = profile(tiny.replace(method="sleepy"), rounds=1, engine=engine)
-    assert seen.engine.name == engine and only(where, seen)
+    assert only(where, profile(tiny.replace(method="sleepy"), rounds=1))
 
 
-@ENGINES
-def test_making_a_batch_is_data(tiny: Experiment, monkeypatch: pytest.MonkeyPatch, watch: Watch, engine: str):
+def test_making_a_batch_is_data(tiny: Experiment, monkeypatch: pytest.MonkeyPatch, watch: Watch):
     def slow(*arguments):
         watch.sleep()
         return normalise(*arguments)
 
     normalise = batches.normalise
     monkeypatch.setattr(batches, "normalise", slow)
-    seen = profile(tiny.replace(eval_every=50), rounds=1, engine=engine)
-    assert only("data", seen)
+    assert only("data", profile(tiny.replace(eval_every=50), rounds=1))
 
 
 def test_passes_of_an_evaluation_are_evaluation(tiny: Experiment):
@@ -165,9 +156,8 @@ def test_a_part_that_raises_is_left(watch: Watch):
     assert clock.open == ["other"] and clock.read()["other"] == 1
 
 
-@ENGINES
-def test_a_trace_shows_the_parts_of_one_round(tiny: Experiment, tmp_path, engine: str):
-    profile(tiny.replace(batch_size=5), rounds=1, engine=engine, trace=tmp_path / "trace.json.gz")
+def test_a_trace_shows_the_parts_of_one_round(tiny: Experiment, tmp_path):
+    profile(tiny.replace(batch_size=5), rounds=1, trace=tmp_path / "trace.json.gz")
     events = json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes()))["traceEvents"]
     ranges = [event for event in events if event.get("cat") == "user_annotation" and event["name"] in PARTS]
     assert {event["name"] for event in ranges} == set(PARTS) - {"graph"}
@@ -189,8 +179,7 @@ def test_a_trace_shows_the_parts_of_one_round(tiny: Experiment, tmp_path, engine
     assert within("other", "aggregation") and not within("forward", "method")  # some passes evaluate
 
 
-@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
-def test_a_profiled_run_has_the_bits_of_one_that_is_not(tiny: Experiment, monkeypatch, tmp_path, store, engine: str):
+def test_a_profiled_run_has_the_bits_of_one_that_is_not(tiny: Experiment, monkeypatch, tmp_path, store):
     models = []
 
     class Noted(FedAvg):
@@ -200,10 +189,10 @@ def test_a_profiled_run_has_the_bits_of_one_that_is_not(tiny: Experiment, monkey
 
     monkeypatch.setitem(REGISTRY, "noted", Noted)
     e = tiny.replace(method="noted", model="cnn")
-    run(e, store=store, engine=engine)
+    run(e, store=store)
     alone = models[:5]
     models.clear()
-    profile(e, rounds=3, engine=engine, trace=tmp_path / "trace.json")
+    profile(e, rounds=3, trace=tmp_path / "trace.json")
     assert len(models) == 5 and all(torch.equal(a, b) for a, b in zip(alone, models, strict=True))
 
 
@@ -253,8 +242,8 @@ def test_command_prints_every_part_and_stores_nothing(cli, tmp_path):
 
 
 def test_command_says_why_another_engine_plays(cli):
-    answer = cli(*FEW, "method=fedgps", 'method_options={"surrogate_images": 1}', "--engine", "vectorised")
-    assert "sequential (not vectorised: fedgps draws surrogate images in every step)" in answer.output
+    answer = cli(*FEW, "--engine", "captured")
+    assert "sequential (not captured: a CUDA graph needs a GPU)" in answer.output
 
 
 def test_a_run_is_found_by_digest_folder_and_file_and_left_alone(cli, tmp_path, tiny: Experiment):

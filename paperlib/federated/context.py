@@ -84,8 +84,6 @@ class Batch(Visit):
     """One mini-batch of a client.
 
     x: float [B, channels, height, width]. y: int64 [B].
-    rows: bool [B], the samples that count, where a short batch has been filled up to B; None: all. The others have
-        the label -100, which cross-entropy leaves out.
     hidden, start: the input of stage ``start``, where a method has run the stages before it already; the rest of the
         pass goes on from there. x stays what it is.
     partner, rho: int64 [B], the second labels of images that are mixtures rho x_a + (1 - rho) x_b of two, rho float64
@@ -94,7 +92,6 @@ class Batch(Visit):
 
     x: Tensor
     y: Tensor
-    rows: Tensor | None = None
     hidden: Tensor | None = None
     start: int | str = 0
     partner: Tensor | None = None

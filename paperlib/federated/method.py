@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
 from paperlib.federated.uploads import Totals, Upload, Uploads
-from paperlib.networks.stacking import gradient
+from paperlib.networks.network import gradient
 from paperlib.options import Options
 
 State = dict[str, Tensor]
@@ -31,9 +31,6 @@ class FedAvg(Options):
     context: Context = field(init=False, repr=False, compare=False)
     # Whether `loss` calls that of its base; where it does not, a base that changes `loss` would be lost.
     passes_loss_on: ClassVar[bool] = True
-    # Why a step of several clients cannot be taken at once; empty where it can. A step that draws random numbers has a
-    # stream per client, and one that depends on the client's number or epoch has no single meaning for a stack.
-    one_by_one: ClassVar[str] = ""
     # Whether "delta" in an upload is theta - theta_0, and whether the method's hooks rely on that.
     sends_update: ClassVar[bool] = True
     needs_update: ClassVar[bool] = False

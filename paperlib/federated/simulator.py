@@ -1,8 +1,7 @@
 """The round loop."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -16,7 +15,6 @@ from paperlib.federated.local import Job, Trained
 from paperlib.federated.method import FedAvg, conclude
 from paperlib.federated.progress import NO_MEASURES, LocalModel, Measures, Progress, RoundSnapshot, Row
 from paperlib.federated.uploads import Totals
-from paperlib.federated.vectorised import train_in_stacks
 from paperlib.random_streams import rng, torch_rng
 from paperlib.timing import part, seconds_now
 
@@ -55,36 +53,6 @@ def simulate(
         seconds = seconds_now(progress.theta.device) - started
         row = {"round": progress.round, "seconds": seconds, **traffic}
         yield row | _measured(method, progress, local_models, pool, measures)
-
-
-def simulate_together(
-    runs: Sequence[tuple[FedAvg, Progress]], pool: Executor, measures: Measures = NO_MEASURES
-) -> Iterator[list[tuple[int, Row]]]:
-    """Play the remaining rounds of several runs as one, with the vectorised engine; see `simulate` for the rows.
-
-    Yields after every round the rows of the runs that took part, with their positions. Those that are behind, because
-    they were interrupted earlier, go first. The runs have one method and one data set, and differ in seed and partition
-    only. ``seconds`` is an equal share of the time that all took.
-    """
-    while unfinished_runs := [i for i, run in enumerate(runs) if unfinished(*run)]:
-        next_round = min(runs[i][1].round for i in unfinished_runs)
-        current = [i for i in unfinished_runs if runs[i][1].round == next_round]
-        models: list[list[LocalModel] | None] = [
-            [] if _keeps_local_models(measures, *runs[i]) else None for i in current
-        ]
-        device = runs[current[0]][1].theta.device
-        started = seconds_now(device)
-        rounds = [Round(*runs[i]) for i in current]
-        trained = train_in_stacks([round.start(client) for round in rounds for client in round.cohort])
-        traffic = [
-            round.close(islice(trained, len(round.cohort)), own) for round, own in zip(rounds, models, strict=True)
-        ]
-        seconds = (seconds_now(device) - started) / len(current)
-        rows = [{"round": next_round + 1, "seconds": seconds, **sent} for sent in traffic]
-        yield [
-            (i, row | _measured(*runs[i], own, pool, measures))
-            for i, row, own in zip(current, rows, models, strict=True)
-        ]
 
 
 def unfinished(method: FedAvg, progress: Progress) -> bool:

@@ -13,7 +13,7 @@ from paperlib.federated.context import Context, Visit
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.classifier import class_gradients, matrix_of, mismatch, refit, require_linear, with_matrix
-from paperlib.networks.stacking import gradient
+from paperlib.networks.network import gradient
 from paperlib.options import MANY, option
 from paperlib.random_streams import draw, rng, torch_rng
 

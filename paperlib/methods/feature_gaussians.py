@@ -33,7 +33,6 @@ class FeatureGaussians(FedAvg):
         means to the mean of their variances.
     """
 
-    one_by_one = "draws features in every step"
     beta_m: float | str | None = option(None, choices=("authors",), at_least=0, at_most=1)
     beta_g: float = option(0.0, at_least=0, at_most=1)
     noise: float = option(0.0, at_least=0)

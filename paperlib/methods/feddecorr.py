@@ -34,4 +34,4 @@ class FedDecorr(FedAvg):
             theta, batch.x, stop=self.stage, buffers=batch.buffers, train=True, generator=batch.generator
         )
         rest = replace(batch, hidden=features, start=self.stage)
-        return super().loss(theta, rest, shared, own) + self.beta * correlation(features.flatten(1), batch.rows)
+        return super().loss(theta, rest, shared, own) + self.beta * correlation(features.flatten(1))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch
 from paperlib.federated.method import FedAvg
-from paperlib.methods.math.losses import MASKED, adjust_logits, mean_of
+from paperlib.methods.math.losses import MASKED, adjust_logits
 
 
 class FedLC(FedAvg):
@@ -30,4 +30,4 @@ class FedLC(FedAvg):
         # A finite number, so that a client with one class has a difference, which does not count, and no NaN.
         others = calibrated.masked_fill(true, MASKED).clamp(min=MASKED).logsumexp(1)
         own = calibrated.masked_fill(~true, 0.0).sum(1)
-        return mean_of((others - own) * several, batch.rows)
+        return ((others - own) * several).mean()

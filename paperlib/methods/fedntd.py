@@ -23,5 +23,5 @@ class FedNTD(FedAvg):
 
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         teacher, student = (not_true(z, batch.y) for z in (teacher_logits(self.net, batch), logits))
-        distillation = self.tau**2 * softened_kl(teacher, student, self.tau, batch.rows)
+        distillation = self.tau**2 * softened_kl(teacher, student, self.tau)
         return super().logit_loss(logits, batch) + self.beta * distillation

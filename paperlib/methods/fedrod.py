@@ -13,7 +13,7 @@ from paperlib.federated.context import Batch, Visit
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.methods.math.classifier import extended
 from paperlib.methods.math.losses import adjust_logits
-from paperlib.networks.stacking import gradient
+from paperlib.networks.network import gradient
 from paperlib.options import option
 
 

@@ -11,7 +11,7 @@ from paperlib.federated.method import FedAvg, State
 from paperlib.methods.math.losses import softened_kl
 from paperlib.methods.math.passes import teacher_logits, uncounted
 from paperlib.methods.math.vectors import ascent
-from paperlib.networks.stacking import gradient
+from paperlib.networks.network import gradient
 from paperlib.options import option
 
 
@@ -32,7 +32,7 @@ class FedSOL(FedAvg):
     def perturbation(self, theta: Tensor, batch: Batch) -> Tensor:
         """The perturbation of theta, [P]; zero while the client is still at w^t."""
         teacher = teacher_logits(self.net, batch)
-        g = gradient(lambda point: softened_kl(teacher, self.logits(point, batch), self.tau, batch.rows), theta)
+        g = gradient(lambda point: softened_kl(teacher, self.logits(point, batch), self.tau), theta)
         ascent(g, self.rho)
         distances = self.net.split((theta - batch.theta_global).abs_())
         for part, distance in zip(self.net.split(g).values(), distances.values(), strict=True):

@@ -34,7 +34,7 @@ class FedVLS(FedAvg):
         log_shares, present = (shares + TINY).log(), batch.counts > 0
         teacher, student = teacher_logits(self.net, batch)[:, : len(shares)], logits[:, : len(shares)]
         penalties = self.beta * suppression(student - log_shares, shares, batch) + self.lambda_ * softened_kl(
-            teacher.masked_fill(present, MASKED), student.masked_fill(present, MASKED), 1.0, batch.rows
+            teacher.masked_fill(present, MASKED), student.masked_fill(present, MASKED), 1.0
         )
         other_outputs = logits.shape[1] - len(shares)  # outputs of a base, which no class of the data has
         return super().logit_loss(logits + pad(log_shares, (0, other_outputs)), batch) + penalties
@@ -45,8 +45,4 @@ def suppression(logits: Tensor, shares: Tensor, batch: Batch) -> Tensor:
     classes = logits.shape[1]
     true = batch.y[:, None] == torch.arange(classes, device=logits.device)
     spread = (logits - math.log(classes)).masked_fill(true, 0.0)
-    if batch.rows is None:
-        mean = spread.logsumexp(0) - math.log(len(spread))
-    else:
-        mean = spread.masked_fill(~batch.rows[:, None], -torch.inf).logsumexp(0) - batch.rows.sum().to(spread).log()
-    return (shares * mean).sum()
+    return (shares * (spread.logsumexp(0) - math.log(len(spread)))).sum()

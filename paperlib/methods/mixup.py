@@ -24,7 +24,6 @@ class Mixup(FedAvg):
     beside_real: a step takes the images as they are, too, and each kind has half of the loss.
     """
 
-    one_by_one = "draws partners to mix with in every step"
     mixup: float = option(1.0, at_least=0, below=math.inf)
     partner: str = option("permutation", choices=("permutation", "rare"))
     beside_real: bool = False

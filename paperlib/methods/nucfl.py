@@ -49,7 +49,7 @@ class NUCFL(FedAvg):
         return torch.stack([like(x.flatten(1), y.flatten(1)) for x, y in pairs if x.ndim > 1]).mean()
 
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        penalty = (dca if self.calibration == "dca" else mdca)(logits, batch.y, batch.rows)
+        penalty = (dca if self.calibration == "dca" else mdca)(logits, batch.y)
         return super().logit_loss(logits, batch) + self.beta * batch.notes["similarity"] * penalty
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:

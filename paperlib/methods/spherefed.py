@@ -11,7 +11,6 @@ from paperlib.federated.context import Batch
 from paperlib.federated.method import FedAvg, State
 from paperlib.methods.classifiers import Calibrated, FixedClassifier
 from paperlib.methods.math.class_sums import add_class_sums
-from paperlib.methods.math.losses import mean_of
 from paperlib.options import option
 
 
@@ -35,7 +34,7 @@ class SphereFed(FixedClassifier, Calibrated):
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         target = batch.y[:, None] == torch.arange(logits.shape[1], device=logits.device)
         squares = (logits - target.to(logits.dtype)).square()
-        return mean_of(squares.sum(1) if self.reduction == "sum" else squares.mean(1), batch.rows)
+        return (squares.sum(1) if self.reduction == "sum" else squares.mean(1)).mean()
 
     def finish(self, theta: Tensor, server: State) -> Tensor:
         theta = super().finish(theta, server)

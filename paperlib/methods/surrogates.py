@@ -34,7 +34,6 @@ class Surrogates(FedAvg):
         enters the running statistics.
     """
 
-    one_by_one = "draws surrogate images in every step"
     surrogate: str | None = option(None, choices=(*IMAGES, "latent", "none"))
     surrogate_seed: int = option(0, at_least=0)
     surrogate_images: int | None = option(None, above=0, at_most=MANY)

@@ -28,7 +28,6 @@ class VHL(FedAvg):
     """
 
     passes_loss_on = False
-    one_by_one = "draws virtual images in every step"
     alpha: float = option(1.0, at_least=0)
     lambda_a: float = option(1.0, at_least=0)
     lambda_n: float = option(0.1, at_least=0)

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 from torch.nn import init
-from torch.nn.functional import avg_pool2d, batch_norm, conv2d, linear, normalize, unfold
+from torch.nn.functional import avg_pool2d, batch_norm, conv2d, linear, normalize
 
-from paperlib.networks.stacking import is_stacked
 from paperlib.random_streams import draw
 
 
@@ -70,48 +69,24 @@ class BatchNorm(nn.BatchNorm2d):
         if _watch.seen is not None:
             _watch.seen.append((x, self.running_mean, self.running_var))
         mean, var = self.running_mean, self.running_var
-        # Copies, because under vmap torch silently loses in-place updates of statistics that are slices of a vector,
-        # and because the backward of this pass reads statistics that a later pass may change.
-        copies = is_stacked() or (torch.is_grad_enabled() and not train)
-        if copies:
+        if torch.is_grad_enabled() and not train:  # the backward of this pass reads what a later pass may change
             mean, var = mean.clone(), var.clone()
-        out = batch_norm(x, mean, var, self.weight, self.bias, train, self.momentum, self.eps)
-        if copies and train:
-            self.running_mean.copy_(mean)
-            self.running_var.copy_(var)
-        return out
+        return batch_norm(x, mean, var, self.weight, self.bias, train, self.momentum, self.eps)
 
 
 class Conv2d(nn.Conv2d):
-    """`nn.Conv2d` that on a GPU becomes a matrix product if several clients' weights are stacked.
+    """`nn.Conv2d` that computes a strided 1x1 convolution as one without stride on every stride-th position.
 
-    A stack of convolutions is one grouped convolution. A CPU is nearly as fast at it as at one convolution after the
-    other; a GPU's library has slow code for it, and is fastest at one batched product of matrices
-    (benchmarks/stacked_layers.py).
-
-    A strided 1x1 convolution equals one without stride on every stride-th position, and a CPU computes it so: on
-    processors without AVX-512, the input gradient of oneDNN 3.12 (torch 2.13) in channels_last writes past its memory
-    with fewer than 8 input channels.
+    The two are equal, but on processors without AVX-512 the input gradient of the strided one (oneDNN 3.12, torch 2.13)
+    in channels_last writes past its memory with fewer than 8 input channels.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, inputs, height, width] -> [B, outputs, height, width], smaller where strided or not padded."""
-        if is_stacked() and x.device.type != "cpu":
-            return self.product(x)
         if self.kernel_size == (1, 1) and self.stride != (1, 1) and not any(self.padding):
             # A pool of one pixel picks the same values as a slice, whose gradient would not lie in channels_last.
             return conv2d(avg_pool2d(x, 1, self.stride), self.weight, self.bias)
         return super().forward(x)
-
-    def product(self, x: Tensor) -> Tensor:
-        """The convolution as weights [outputs, inputs of a position] times patches [.., B * positions]."""
-        height, wide = (
-            (x.shape[2 + i] + 2 * int(self.padding[i]) - self.kernel_size[i]) // self.stride[i] + 1 for i in (0, 1)
-        )
-        patches = unfold(x, self.kernel_size, padding=self.padding, stride=self.stride)  # type: ignore[arg-type]
-        out = self.weight.flatten(1) @ patches.transpose(0, 1).flatten(1)
-        out = out.view(len(self.weight), len(x), height, wide).transpose(0, 1)
-        return out if self.bias is None else out + self.bias[:, None, None]
 
 
 class MaxPool(nn.MaxPool2d):

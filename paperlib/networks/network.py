@@ -206,3 +206,11 @@ def _layout(named: list[tuple[str, Tensor, int]]) -> Iterable[ParameterTensor]:
     for name, tensor, stage in named:
         yield ParameterTensor(name, tuple(tensor.shape), start, stage)
         start += tensor.numel()
+
+
+def gradient(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
+    """Return the gradient [P] of a scalar function at theta [P], in memory of its own."""
+    theta = theta.detach().requires_grad_()
+    value = function(theta)
+    with part("backward"):
+        return torch.autograd.grad(value, theta)[0]

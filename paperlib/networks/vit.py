@@ -40,8 +40,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[B, tokens, D] -> [B, tokens, D]."""
         q, k, v = self.qkv(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)  # each [B, heads, tokens, D / heads]
-        # Written out: for so few tokens it is no slower than torch's fused kernels, and unlike them it has rules for
-        # vmap and for second derivatives.
+        # Written out: for so few tokens it is no slower than torch's fused kernels, and unlike them it has rules
+        # for second derivatives.
         weights = torch.softmax(q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5, -1)
         return self.out((weights @ v).transpose(1, 2).flatten(2))
 

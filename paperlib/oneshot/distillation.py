@@ -18,7 +18,7 @@ from paperlib.federated.local import clip_norm
 from paperlib.federated.method import State
 from paperlib.federated.progress import Progress
 from paperlib.methods.math.losses import softened_kl
-from paperlib.networks.stacking import gradient
+from paperlib.networks.network import gradient
 from paperlib.oneshot.aggregation import averaged
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.ensemble import Ensemble

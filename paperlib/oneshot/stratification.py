@@ -14,7 +14,6 @@ from torch.optim import Adam
 
 from paperlib.data.batches import PixelScale, standardise
 from paperlib.networks import Network
-from paperlib.networks.stacking import stacked
 from paperlib.oneshot.ensemble import Ensemble, Model
 
 BETAS = (0.5, 0.999)  # of Adam for a generator: DENSE's; FedHydra states none
@@ -79,8 +78,7 @@ def trace(
         if g == 1:
             images = generator(thetas[0], z[0], train=True)
         else:
-            with stacked():
-                images = torch.func.vmap(lambda theta, z: generator(theta, z, train=True))(thetas, z).flatten(0, 1)
+            images = torch.func.vmap(lambda theta, z: generator(theta, z, train=True))(thetas, z).flatten(0, 1)
         logits = model(standardise(view(images) if view else images, scale))
         loss = cross_entropy(logits.double(), target, reduction="none").view(g, b).mean(1)
         thetas.grad = torch.autograd.grad(loss.sum(), thetas)[0]

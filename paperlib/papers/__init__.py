@@ -134,7 +134,6 @@ def table(
     recompute: Recompute = False,
     compute: bool = True,
     jobs: int = 1,
-    together: int = 1,
     executor: Executor = PROCESSES,
     store: Path | str | None = None,
     overrides: Overrides | None = None,
@@ -144,7 +143,7 @@ def table(
 
     scale: "smoke", "mini", "small", "paper", or operations per run, such as 1e14 (see `paperlib.papers.scales`).
     seeds: number of seeds, 0 to seeds - 1.
-    recompute, jobs, together, executor, store: see `paperlib.papers.collection.collect`; compute=False runs nothing.
+    recompute, jobs, executor, store: see `paperlib.papers.collection.collect`; compute=False runs nothing.
     overrides: replaces values of `hyperparameters(paper)`, by method or for "all", such as
     ``{"FedProx": {"mu": 0.01}, "all": {"lr": 0.1}}``. Runs that this changes are computed if missing. The caption
     states the overrides, and the table is saved in its own folder.
@@ -154,10 +153,10 @@ def table(
     """
     spec = _find(TABLES, paper, name, "table")
     scale = scale_name(scale)
-    _check(seeds, recompute, compute, jobs, together, store, only)
+    _check(seeds, recompute, compute, jobs, store, only)
     if isinstance(spec, DescriptionSpec):
         return describe(paper, name, spec, scale)
-    how = {"jobs": jobs, "together": together, "executor": executor}
+    how = {"jobs": jobs, "executor": executor}
     runs = _runs(paper, name, scale, seeds, overrides, only, compute, recompute, store, how)
     with overriding(paper, overrides):
         result = build_table(paper, name, spec, Results(runs, scale, seeds))
@@ -174,7 +173,6 @@ def figure(
     recompute: Recompute = False,
     compute: bool = True,
     jobs: int = 1,
-    together: int = 1,
     executor: Executor = PROCESSES,
     store: Path | str | None = None,
     overrides: Overrides | None = None,
@@ -183,8 +181,8 @@ def figure(
     """A figure of a paper, drawn from our runs; parameters as in `table`."""
     spec = _find(FIGURES, paper, name, "figure")
     scale = scale_name(scale)
-    _check(seeds, recompute, compute, jobs, together, store, only)
-    how = {"jobs": jobs, "together": together, "executor": executor}
+    _check(seeds, recompute, compute, jobs, store, only)
+    how = {"jobs": jobs, "executor": executor}
     runs = _runs(paper, name, scale, seeds, overrides, only, compute, recompute, store, how)
     with overriding(paper, overrides):
         result = build_figure(paper, name, spec, Results(runs, scale, seeds))
@@ -226,14 +224,13 @@ def _check(
     recompute: Recompute,
     compute: bool,
     jobs: int,
-    together: int,
     store: Path | str | None,
     only: Only | None,
 ) -> None:
     """Raise ValueError for invalid arguments of `table` and `figure`."""
     check_recompute(recompute)
     truth("compute", compute)
-    for name, value in (("seeds", seeds), ("jobs", jobs), ("together", together)):
+    for name, value in (("seeds", seeds), ("jobs", jobs)):
         whole(name, value, 1)
     Store(store)
     if only is not None:

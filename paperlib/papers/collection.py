@@ -80,7 +80,6 @@ def collect(
     recompute: Recompute = False,
     shipped: bool = True,
     jobs: int = 1,
-    together: int = 1,
     executor: Executor = PROCESSES,
     store: Path | str | None = None,
 ) -> Runs:
@@ -89,7 +88,7 @@ def collect(
     recompute False: the finished runs; if there are none at all, all are run now. recompute "rest": what is neither
     finished here nor shipped is run now. recompute True: everything that this machine has not run yet, even if it was
     shipped. shipped False: ignores shipped runs.
-    jobs, together, executor, store: see `paperlib.run_many`.
+    jobs, executor, store: see `paperlib.run_many`.
     Runs on a missing data set are skipped with a warning; raises ValueError, before any work, if all would be.
     """
     planned = list(dict.fromkeys(experiments))
@@ -102,7 +101,7 @@ def collect(
                 raise reason
             warnings.warn(f"the runs on {name} are left out: {reason}", stacklevel=2)
         missing = [e for e in missing if e.dataset not in absent]
-        results = run_many(missing, jobs, store=store, progress=True, together=together, executor=executor)
+        results = run_many(missing, jobs, store=store, progress=True, executor=executor)
         runs |= zip(missing, results, strict=True)
     return runs
 

@@ -14,7 +14,6 @@ import pandas as pd
 from torch import Tensor
 
 from paperlib import oneshot, papers
-from paperlib.federated.engines import why_not
 from paperlib.methods import REGISTRY, FedAvg, build, options_of
 from paperlib.methods.catalogue import changes, paper, source
 from paperlib.papers.specs import needed
@@ -72,15 +71,14 @@ def methods() -> pd.DataFrame:
     Columns: paper, changes (what is different from FedAvg); client_memory and server_memory, the persistent states
     between rounds, and server_memory_per_client, what the server keeps for each sampled client on top, in units of P,
     the number of the network's parameters; up and down, what one sampled client sends and receives per round after the
-    first, in models of P parameters; tables (those of `paperlib.papers` with runs of the method); one_by_one: why
-    several clients cannot be trained as one stack, or "". To three decimals; `NOTE` says how this is counted.
+    first, in models of P parameters; tables (those of `paperlib.papers` with runs of the method). To three decimals;
+    `NOTE` says how this is counted.
     """
     where = tables()
     rows = {}
     for name, method in REGISTRY.items():
         words = {"paper": paper(method), "changes": changes(method)}
-        reason = why_not("vectorised", played(name, MODEL, width=WIDTH).method, "cpu").removeprefix(f"{name} ")
-        rows[name] = words | costs(name) | {"tables": where.get(name, ""), "one_by_one": reason}
+        rows[name] = words | costs(name) | {"tables": where.get(name, "")}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
 
 
@@ -119,7 +117,6 @@ def as_text(table: pd.DataFrame) -> pd.DataFrame:
             "server memory": server_memory,
             "up": table.up.map(_short),
             "down": table.down.map(_short),
-            "as one stack": [reason and f"no: {reason}" or "yes" for reason in table.one_by_one],
             "tables": table.tables,
             "paper": table.paper,
             "what it changes": table.changes,

@@ -1,9 +1,8 @@
 """Run many experiments, in this process or in parallel."""
 
-import contextlib
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ from paperlib.experiment import Experiment
 from paperlib.federated.progress import Row
 from paperlib.runs import cost, own_methods
 from paperlib.runs.check import check_all
-from paperlib.runs.devices import devices, gpu_numbers, single
+from paperlib.runs.devices import devices, gpu_numbers
 from paperlib.runs.executors import Executor, Place, Processes, check_guard
 from paperlib.runs.preflight import check_fit
 from paperlib.runs.prepare import check_parts, history_rows
-from paperlib.runs.runner import NotStackable, alike, run, run_together
+from paperlib.runs.runner import run
 from paperlib.runs.store import Run, Store
 
 PROCESSES = Processes()
@@ -33,14 +32,12 @@ def run_many(
     store: Path | str | None = None,
     device: str = "auto",
     progress: bool = False,
-    together: int = 1,
     executor: Executor = PROCESSES,
 ) -> list[Run]:
     """The runs of all experiments, in order; finished ones are read from the store.
 
-    jobs: experiments run in parallel, sharing the cores. together: largest number of experiments that run as one stack,
-    see `run_together`; the others run alone. progress: show a bar with the rounds and the remaining time. executor:
-    `paperlib.runs.executors.Processes` of this machine or tasks on `paperlib.runs.executors.Ray`.
+    jobs: experiments run in parallel, sharing the cores. progress: show a bar with the rounds and the remaining time.
+    executor: `paperlib.runs.executors.Processes` of this machine or tasks on `paperlib.runs.executors.Ray`.
     Equal experiments are run once. If a run raises, all others stop and its exception is raised; then, as after Ctrl-C,
     every started run is resumable. Raises ValueError before any work for impossible requests, and WorkerDied if a
     process was killed.
@@ -50,16 +47,11 @@ def run_many(
         raise ValueError(
             f"executor is {quote(executor)}, but must be one of paperlib.runs.executors, such as Processes()"
         )
-    for name, value in (("jobs", jobs), ("together", together)):
-        whole(name, value, 1)
+    whole("jobs", jobs, 1)
     truth("progress", progress)
     devices(device)
-    if together > 1:
-        single(device, "a stack of runs")
     if gpu_numbers(device) and executor != PROCESSES:
         raise ValueError(f"device is {quote(device)}, but a cluster gives every run its GPUs; choose cuda")
-    if jobs > 1 and together > 1:
-        raise ValueError(f"jobs is {jobs} and together is {together}, but one of the two must be 1")
     shelf = Store(store)
     unique = list(dict.fromkeys(experiments))
     missing = [e for e in unique if shelf.finished(e) is None]
@@ -76,12 +68,8 @@ def run_many(
     missing.sort(key=lambda e: sum(seconds[e]), reverse=True)
     with _Bar(seconds, shelf, jobs, progress) as bar:
         if executor == PROCESSES and (jobs == 1 or len(missing) < 2):
-            for group in _groups(missing, together):
-                if len(group) > 1:
-                    with contextlib.suppress(NotStackable):
-                        run_together(group, store=shelf.path, device=device, on_round=bar.count)
-                for e in group:  # not stackable, or alone
-                    run(e, store=shelf.path, device=device, on_round=bar.count)
+            for e in missing:
+                run(e, store=shelf.path, device=device, on_round=bar.count)
         elif missing:
             place = Place(shelf.path, device, max(1, (os.cpu_count() or 1) // jobs), own_methods.pack(missing))
             for pending in executor.play(missing, jobs, place):
@@ -96,16 +84,6 @@ def _experiments(given: Any) -> list[Experiment]:
     listed = list(given)
     check_all(listed)
     return listed
-
-
-def _groups(experiments: Iterable[Experiment], size: int) -> Iterator[list[Experiment]]:
-    """Groups of at most ``size`` experiments that can run together."""
-    groups: dict[str, list[Experiment]] = {}
-    for e in experiments:
-        groups.setdefault(alike(e) if size > 1 else e.digest, []).append(e)
-    for group in groups.values():
-        for start in range(0, len(group), size):
-            yield group[start : start + size]
 
 
 class _Bar:

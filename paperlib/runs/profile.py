@@ -102,7 +102,7 @@ def profile(
     data = dataset_of(e, on)
     with TemporaryDirectory() as folder, worker_pool(1), arithmetic(e.precision), current(on):
         method, progress = prepare(e, data)
-        chosen = choose(engine, method, on)
+        chosen = choose(engine, on)
         shelf = Store(folder)
         shelf.folder(e).mkdir()
         rows = shelf.resume(e, progress, data.fingerprint)

@@ -1,7 +1,5 @@
-"""Run one experiment, or similar ones stacked as one."""
+"""Run one experiment."""
 
-import contextlib
-import json
 import os
 import time
 import warnings
@@ -16,14 +14,14 @@ import torch
 from paperlib.checks import one_of, quote, truth, whole
 from paperlib.data.datasets import Dataset
 from paperlib.experiment import Experiment
-from paperlib.federated.engines import ENGINES, Engine, choose, why_not
+from paperlib.federated.engines import ENGINES, Engine, choose
 from paperlib.federated.method import FedAvg
 from paperlib.federated.progress import Progress, Row
 from paperlib.federated.replicas import Replica, side_by_side
-from paperlib.federated.simulator import simulate, simulate_together, unfinished
+from paperlib.federated.simulator import simulate
 from paperlib.oneshot import OneShot, driver, is_one_shot
 from paperlib.oneshot.clients import is_one_shot_average, reading
-from paperlib.runs.check import check, check_all
+from paperlib.runs.check import check
 from paperlib.runs.devices import current, device_name, devices, single
 from paperlib.runs.measures import measures_of
 from paperlib.runs.memory import peak_memory_mb
@@ -31,10 +29,6 @@ from paperlib.runs.prepare import clients_of, dataset_of, prepare, prepare_one_s
 from paperlib.runs.store import Run, Saver, Store, evaluated
 from paperlib.version import version
 from paperlib.workers import arithmetic, worker_pool
-
-
-class NotStackable(ValueError):
-    """Similar experiments that the vectorised engine cannot run."""
 
 
 def run(
@@ -104,13 +98,13 @@ def _open(e: Experiment, data: Dataset, shelf: Store, pool: Executor, engine: st
     """The method bound to its run, and its rounds; nothing is trained or written yet."""
     if is_one_shot(e):
         server, progress, clients = prepare_one_shot(e, data, shelf)
-        chosen = choose(engine, clients.methods[0], targets[0])
+        chosen = choose(engine, targets[0])
         return _Opened(server, progress, chosen, driver.simulate(server, progress, clients, pool, chosen))
     method, progress = prepare(e, data)
-    chosen = choose(engine, method, targets[0])
+    chosen = choose(engine, targets[0])
     if others := targets[1:]:
         methods = [method, *(prepare(e, data.to(target))[0] for target in others)]
-        replicas = [Replica(m, choose(engine, m, target)) for m, target in zip(methods, targets, strict=True)]
+        replicas = [Replica(m, choose(engine, target)) for m, target in zip(methods, targets, strict=True)]
         chosen = side_by_side(replicas)
     elif is_one_shot_average(e):
         chosen = reading(clients_of(e, data, shelf), chosen)
@@ -126,66 +120,6 @@ def _play(opened: _Opened, save: Saver, on_round: Callable[[Row], object] | None
         if on_round:
             on_round(row)
     return rows
-
-
-def run_together(
-    experiments: Sequence[Experiment],
-    *,
-    store: Path | str | None = None,
-    device: str = "auto",
-    on_round: Callable[[Row], object] | None = None,
-) -> None:
-    """Run experiments that differ only in seed and partition as one stack of clients, and store them.
-
-    For networks without convolutions on a GPU, where the runs together have a hundred clients and more in a round. Each
-    run equals that of the vectorised engine up to rounding. It is stored, interrupted and resumed like any other;
-    ``summary["engine"]`` is "together". Finished runs are skipped. Raises ValueError if experiments differ in more, and
-    its subclass NotStackable if the vectorised engine cannot run them.
-    """
-    check_all(experiments)
-    if not experiments:
-        return
-    on = single(device, "a stack of runs")
-    shelf = Store(store)
-    e = experiments[0]
-    if is_one_shot(e):
-        raise NotStackable(f"{e} and others cannot run together: {e.method} is a one-shot method")
-    for other in experiments:
-        if alike(other) != alike(e):
-            raise ValueError(f"{other} and {e} differ in more than seed and partition; they cannot run together")
-    data = dataset_of(e, on)
-    with contextlib.ExitStack() as held:
-        pool = held.enter_context(worker_pool((os.cpu_count() or 1) if on == "cpu" else 1))
-        held.enter_context(arithmetic(e.precision))
-        held.enter_context(current(on))
-        ready = {other: prepare(other, data) for other in dict.fromkeys(experiments) if shelf.finished(other) is None}
-        for method, _ in list(ready.values())[:1]:
-            if reason := why_not("vectorised", method, on):
-                raise NotStackable(f"{e} and others cannot run together: {reason}")
-        for other in sorted(set(experiments), key=lambda other: other.digest):  # one order, against deadlocks
-            held.enter_context(shelf.lock(other))
-        missing = [other for other in ready if shelf.finished(other) is None]
-        prepared = [ready[other] for other in missing]
-        rows = [
-            shelf.resume(other, progress, data.fingerprint)
-            for other, (_, progress) in zip(missing, prepared, strict=True)
-        ]
-        savers = [Saver(shelf, other, data.fingerprint, device_name([on]), beside=len(missing)) for other in missing]
-        for played in simulate_together(prepared, pool, measures_of(e)):
-            for i, row in played:
-                rows[i].append(row)
-                savers[i](rows[i], prepared[i][1])
-                if on_round:
-                    on_round(row)
-                if not unfinished(*prepared[i]):
-                    _finish(shelf, *prepared[i], rows[i], _machine([on], "together"))
-
-
-def alike(experiment: Experiment) -> str:
-    """A key, equal for experiments that can run together: all fields but seed and partition."""
-    free = ("seed", "partition_seed", "partition", "alpha", "min_samples")
-    fixed = {name: value for name, value in experiment.changed().items() if name not in free}
-    return json.dumps(fixed, sort_keys=True)
 
 
 def _finish(

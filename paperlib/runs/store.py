@@ -299,21 +299,18 @@ class Saver:
     """Saves rounds of a run while saving takes at most a hundredth of its time, or half a second.
 
     The results do not depend on which rounds are saved; a killed run only repeats the rounds since. Unsaved client
-    states stay in RAM and force a save when they become many. device: the name of what plays the rounds. beside: number
-    of runs that share the saving time.
+    states stay in RAM and force a save when they become many. device: the name of what plays the rounds.
     """
 
-    def __init__(self, store: Store, experiment: Experiment, fingerprint: str, device: str, beside: int = 1):
+    def __init__(self, store: Store, experiment: Experiment, fingerprint: str, device: str):
         self.store, self.experiment, self.fingerprint = store, experiment, fingerprint
-        self.device, self.beside = device, beside
-        self.started, self.spent = time.monotonic(), 0.0
+        self.device, self.started, self.spent = device, time.monotonic(), 0.0
 
     def __call__(self, rows: list[Row], progress: Progress) -> None:
         """Call after each round with the whole history so far; the round counts for the device."""
         progress.devices[self.device] += 1
         before = time.monotonic()
-        allowed = max(ALLOWED, SHARE * (before - self.started)) / self.beside
-        if self.spent < allowed or progress.clients.unsaved > CACHE:
+        if self.spent < max(ALLOWED, SHARE * (before - self.started)) or progress.clients.unsaved > CACHE:
             self.store.save(self.experiment, rows, progress, self.fingerprint)
             self.spent += time.monotonic() - before
 

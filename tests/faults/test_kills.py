@@ -55,22 +55,6 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bits(
     same(run(e, store=shelf.path), run(e, store=tmp_path / "whole"))
 
 
-def test_a_stack_of_runs_killed_at_random_moments_ends_with_the_same_bits(tiny, tmp_path, forkserver, survived):
-    grid = [tiny.replace(method="scaffold", rounds=60, seed=seed) for seed in range(3)]
-    shelf, stream, moments = Store(tmp_path / "killed"), np.random.default_rng(0), set()
-    for kill in range(KILLS):
-        goal = min(shelf.rounds_done(grid[0]) + int(stream.integers(0, 3)), 60 * (kill + 1) // (KILLS + 2))
-        last, pause = 60 * (kill + 2) // (KILLS + 2), stream.uniform(0, 0.02)
-        play_and_kill(grid[0], shelf, forkserver, goal=goal, last=last, pause=pause, beside=grid[1:])
-        moments.add(tuple(map(shelf.rounds_done, grid)))
-        survived()
-    assert len(moments) > KILLS / 4
-    whole = run_many(grid, store=tmp_path / "whole", together=3)
-    for first, second in zip(run_many(grid, store=shelf.path, together=3), whole, strict=True):
-        assert first.summary["engine"] == second.summary["engine"] == "together"
-        same(first, second)
-
-
 def test_two_processes_play_one_grid_and_are_killed_by_turns(tiny, tmp_path, forkserver, survived):
     """Whoever is left goes on, and a new one joins it."""
     grid = [tiny.replace(method="scaffold", rounds=60, seed=seed) for seed in range(2)]

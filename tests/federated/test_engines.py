@@ -1,4 +1,4 @@
-"""The engines play the same clients on the same batches and agree up to rounding."""
+"""The engines train the same clients on the same batches and agree up to rounding."""
 
 import functools
 from concurrent.futures import Executor
@@ -15,8 +15,7 @@ from paperlib.federated.engines import SEQUENTIAL, Engine, choose
 from paperlib.federated.local import Job, train_client
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import Round, play_round
-from paperlib.federated.vectorised import train_stacked
-from paperlib.methods import REGISTRY, FedAvg
+from paperlib.methods import FedAvg
 from paperlib.runs.prepare import prepare
 from paperlib.workers import worker_pool
 
@@ -25,9 +24,6 @@ UNEVEN = Experiment(
     dataset="digits", train_size=120, test_size=50, model="cnn", width=0.125, alpha=0.3, clients=6, sampled=4,
     rounds=3, local_epochs=2, batch_size=8, augment=True, weight_decay=1e-3,
 )  # fmt: skip
-STACKABLE = [name for name, method in REGISTRY.items() if not method.one_by_one]
-VECTORISED = "vectorised"
-NEEDS = {"delta_sgd": {"momentum": 0.0}}  # fields without which a method refuses the run
 
 
 def direct_captured(method: FedAvg) -> Engine:
@@ -41,7 +37,7 @@ def played(
 ) -> tuple[FedAvg, Progress]:
     data = load("digits", train_size=e.train_size, test_size=e.test_size)
     method, progress = prepare(e, data, dtype)
-    chosen = direct_captured(method) if engine == "captured" else choose(engine, method, "cpu")
+    chosen = direct_captured(method) if engine == "captured" else choose(engine, "cpu")
     assert not chosen.reason
     for _ in range(rounds):
         play_round(method, progress, pool, engine=chosen)
@@ -62,16 +58,15 @@ def distance(a: Progress, b: Progress) -> float:
     return max(float((x - y).norm() / y.norm().clamp(min=1e-12)) for x, y in pairs)
 
 
-@pytest.mark.parametrize("engine", [VECTORISED, "captured"])
-@pytest.mark.parametrize("method", STACKABLE)
-def test_engines_agree_to_1e_10_in_float64(method: str, engine: str, pool: Executor):
-    e = UNEVEN.replace(method=method, **NEEDS.get(method, {}))
+# Every method is tested on a GPU, or a pretend one, in tests/gpu.
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "nucfl", "fedspeed"])
+def test_engines_agree_to_1e_10_in_float64(method: str, pool: Executor):
+    e = UNEVEN.replace(method=method)
     _, expected = sequentially(e)
-    _, found = played(e, pool, engine)
+    _, found = played(e, pool, "captured")
     assert 0 < float(expected.theta.norm()) and distance(found, expected) < 1e-10
 
 
-@pytest.mark.parametrize("engine", [VECTORISED, "captured"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -86,17 +81,16 @@ def test_engines_agree_to_1e_10_in_float64(method: str, engine: str, pool: Execu
     ],
     ids=str,
 )  # fmt: skip
-def test_engines_agree_whatever_the_setting(changes: dict[str, Any], engine: str, pool: Executor):
+def test_engines_agree_whatever_the_setting(changes: dict[str, Any], pool: Executor):
     e = UNEVEN.replace(**changes)
     _, expected = sequentially(e)
-    _, found = played(e, pool, engine)
+    _, found = played(e, pool, "captured")
     assert distance(found, expected) < 1e-10
 
 
-@pytest.mark.parametrize("engine", [VECTORISED, "captured"])
-def test_engines_agree_to_1e_5_in_float32_after_a_round(engine: str, pool: Executor):
+def test_engines_agree_to_1e_5_in_float32_after_a_round(pool: Executor):
     _, expected = played(UNEVEN, pool, "sequential", torch.float32, rounds=1)
-    _, found = played(UNEVEN, pool, engine, torch.float32, rounds=1)
+    _, found = played(UNEVEN, pool, "captured", torch.float32, rounds=1)
     assert distance(found, expected) < 1e-5
 
 
@@ -108,21 +102,10 @@ def test_batchnorm_runs_under_the_captured_engine(pool: Executor):
     assert torch.allclose(found.buffers, expected.buffers, rtol=1e-10)
 
 
-@pytest.mark.parametrize("engine", [VECTORISED, "captured"])
+@pytest.mark.parametrize("engine", ["sequential", "captured"])
 def test_each_engine_repeats_its_bits(engine: str, pool: Executor):
     first, second = (played(UNEVEN, pool, engine, torch.float32)[1] for _ in range(2))
     assert torch.equal(first.theta, second.theta)
-
-
-def test_a_client_stacked_with_others_trains_as_if_alone(pool: Executor):
-    """Padding of the shorter clients and the departure of finished ones leave no trace."""
-    method, progress = played(UNEVEN.replace(sampled=6), pool, VECTORISED, rounds=1)
-    assert len({len(part) for part in method.context.indices}) > 3
-    jobs = [Job(method.context, method, 2, k, progress.theta, progress.buffers, {}, {}) for k in range(6)]
-    together = train_stacked(jobs)
-    for job, trained in zip(jobs, together, strict=True):
-        (single,) = train_stacked([job])
-        assert torch.allclose(single.theta, trained.theta, rtol=1e-12, atol=1e-14)
 
 
 def test_recordings_serve_later_rounds_and_follow_the_learning_rate(pool: Executor):
@@ -161,69 +144,40 @@ def test_a_step_that_cannot_be_recorded_is_taken_without_and_says_why(pool: Exec
     assert torch.equal(progress.theta, sequentially(UNEVEN)[1].theta)
 
 
-def test_methods_that_draw_in_every_step_say_so_and_run_one_by_one(store, pool: Executor):
-    e = UNEVEN.replace(method="gc_fed", method_options={"base": "mixup"}, rounds=1)
-    with pytest.warns(UserWarning, match="not vectorised: gc_fed draws partners to mix with in every step"):
-        r = run(e, store=store, engine=VECTORISED)
-    assert r.summary["engine"] == "sequential"
-    again = run(e, store=store / "other")
-    assert torch.equal(r.parameters, again.parameters)
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"model": "resnet18", "width": 0.0625}, "resnet18 has BatchNorm, whose statistics a stack"),
-        ({"model": "vgg11", "width": 0.0625}, "vgg11 draws dropout masks in every step"),
-        (
-            {"method": "fedgps", "method_options": {"surrogate_images": 1}},
-            "fedgps draws surrogate images in every step",
-        ),
-    ],
-)
-def test_reasons_against_the_vectorised_engine(changes: dict[str, Any], reason: str):
-    method, _ = prepare(UNEVEN.replace(**changes), load("digits", train_size=120, test_size=50))
-    assert choose(VECTORISED, method, "cpu").reason.startswith(f"not vectorised: {reason}")
-
-
-def test_a_method_with_work_before_each_epoch_is_not_stacked():
-    class Careful(FedAvg):
-        def begin_epoch(self, theta, shared, own, visit):
-            visit.notes["seen"] = theta
-
-    method, _ = prepare(UNEVEN, load("digits", train_size=120, test_size=50))
-    careful = Careful().setup(method.context)
-    assert "before each epoch" in choose(VECTORISED, careful, "cuda").reason
-
-
 def test_the_captured_engine_needs_a_gpu():
-    method, _ = prepare(UNEVEN, load("digits", train_size=120, test_size=50))
-    assert choose("captured", method, "cpu").reason == "not captured: a CUDA graph needs a GPU"
+    assert choose("captured", "cpu").reason == "not captured: a CUDA graph needs a GPU"
 
 
 def test_auto_is_sequential_on_a_cpu_and_captured_on_a_gpu():
-    method, _ = prepare(UNEVEN, load("digits", train_size=120, test_size=50))
-    assert choose("auto", method, "cpu") is SEQUENTIAL
-    assert choose("auto", method, "cuda").name == "captured"
+    assert choose("auto", "cpu") is SEQUENTIAL
+    assert choose("auto", "cuda").name == "captured"
 
 
 def test_the_engine_is_no_part_of_what_a_run_is(store):
     e = UNEVEN.replace(rounds=2)
-    r = run(e, store=store, engine=VECTORISED)
-    assert r.summary["engine"] == VECTORISED and r.summary["denormals"] == "flushed"
-    assert run(e, store=store).summary["engine"] == VECTORISED  # read, not played again
+    with pytest.warns(UserWarning, match="played by the engine sequential, not captured: a CUDA graph needs a GPU"):
+        r = run(e, store=store, engine="captured")
+    assert r.summary["engine"] == "sequential" and r.summary["denormals"] == "flushed"
+    again = run(e, store=store, engine="captured")  # read, not run again, and so without a warning
+    assert torch.equal(again.parameters, r.parameters)
+
+
+def test_an_unknown_engine_is_refused_before_any_work(store):
+    with pytest.raises(ValueError, match="unknown engine 'vectorised'; choose one of auto, sequential, captured"):
+        run(UNEVEN, store=store, engine="vectorised")
+    assert not store.exists()
 
 
 def test_bfloat16_is_near_float32_and_recorded_in_the_digest(pool: Executor):
     exact = played(UNEVEN, pool, "sequential", torch.float32)[1].theta
-    for engine in ("sequential", VECTORISED):
+    for engine in ("sequential", "captured"):
         rounded = played(UNEVEN.replace(precision="bfloat16"), pool, engine, torch.float32)[1].theta
         assert rounded.dtype == torch.float32
         assert 1e-6 < float((rounded - exact).norm() / exact.norm()) < 1e-2
     assert UNEVEN.replace(precision="bfloat16").digest != UNEVEN.digest
 
 
-@pytest.mark.parametrize("engine", ["sequential", VECTORISED, "captured"])
+@pytest.mark.parametrize("engine", ["sequential", "captured"])
 def test_a_client_without_samples_takes_no_step(engine: str, pool: Executor):
     e = UNEVEN.replace(clients=30, sampled=30, min_samples=0, alpha=0.02)
     method, progress = prepare(e, load("digits", train_size=120, test_size=50), torch.float64)
@@ -231,9 +185,7 @@ def test_a_client_without_samples_takes_no_step(engine: str, pool: Executor):
     assert empty
     captured = Captured(record=lambda step: step)
     jobs = [Job(method.context, method, 1, k, progress.theta, progress.buffers, {}, {}) for k in empty]
-    trained = {"sequential": lambda: [train_client(*job) for job in jobs], VECTORISED: lambda: train_stacked(jobs)}.get(
-        engine, lambda: [captured(job) for job in jobs]
-    )()
+    trained = [train_client(*job) if engine == "sequential" else captured(job) for job in jobs]
     assert all(not t.upload["delta"].any() for t in trained)
 
 

@@ -15,7 +15,6 @@ from paperlib.federated.captured import Captured
 from paperlib.federated.context import Context
 from paperlib.federated.local import Job, Trained, train_client
 from paperlib.federated.simulator import bind
-from paperlib.federated.vectorised import train_stacked
 from paperlib.methods import REGISTRY, build
 from paperlib.networks import build as build_network
 from paperlib.runs.gpu_cost import layers
@@ -65,10 +64,6 @@ def sequentially(job: Job) -> Trained:
     return train_client(*job)
 
 
-def in_a_stack(job: Job) -> list[Trained]:
-    return train_stacked([job, job, job])
-
-
 def plain_step(device: Device, model: str) -> int:
     """Kernels of a step with `torch.optim.SGD` in its form that takes all tensors at once."""
     j = job("fedavg", 1, model)
@@ -91,12 +86,6 @@ def plain_step(device: Device, model: str) -> int:
 @pytest.mark.parametrize("method", REGISTRY)
 def test_no_step_waits_for_the_device(method: str, pretend: Device):
     _, waits = one_step(pretend, method, sequentially)
-    assert not waits
-
-
-@pytest.mark.parametrize("method", ["fedavg", "gc_fed", "scaffold", "fedntd"])
-def test_no_step_of_a_stack_waits_for_the_device(method: str, pretend: Device):
-    _, waits = one_step(pretend, method, in_a_stack)
     assert not waits
 
 

@@ -9,7 +9,6 @@ from paperlib.data.datasets import load
 from paperlib.federated.captured import Captured, cuda_graph
 from paperlib.federated.method import FedAvg
 from paperlib.federated.simulator import Round
-from paperlib.federated.vectorised import room, step_bytes, train_in_stacks, train_stacked
 from paperlib.runs.prepare import prepare
 
 from .pretend.device import Device
@@ -75,31 +74,3 @@ def test_out_of_memory_while_recording_is_not_taken_for_a_step_that_cannot_be_re
         captured(job)
     assert captured.recordable
     captured(job)
-
-
-def test_a_stack_that_does_not_fit_is_halved_and_in_the_end_taken_apart(pretend: Device):
-    round = opened(sampled=4)
-    jobs = [round.start(client) for client in round.cohort]
-    expected = [trained.theta.cpu() for trained in train_stacked(jobs)]
-    pretend.reset()
-    list(train_in_stacks(jobs))
-    needed = pretend.peak - pretend.bytes
-    for share in (0.7, 0.35, 0.15):
-        with pretend.limited(int(share * needed)):
-            thetas = [trained.theta for trained in train_in_stacks(jobs)]
-        assert all(torch.allclose(a.cpu(), b, rtol=1e-9) for a, b in zip(thetas, expected, strict=True))
-        del thetas
-    with pytest.raises(torch.OutOfMemoryError), pretend.limited(100):
-        list(train_in_stacks(jobs))
-
-
-def test_the_estimated_memory_of_a_stack_is_what_it_takes(pretend: Device):
-    e = TINY.replace(sampled=4, last_batch="pad", batch_size=12)
-    round = Round(*prepare(e, load(e.dataset, train_size=e.train_size, device="cuda")))
-    jobs, context = [round.start(client) for client in round.cohort], round.method.context
-    pretend.reset()
-    train_stacked(jobs)
-    estimate = len(jobs) * step_bytes(context.net, context.data.shape, e.batch_size)
-    assert 0.5 < (pretend.peak - pretend.bytes) / estimate < 1.5
-    with pretend.limited(3 * estimate // len(jobs)):
-        assert room(context) == 3

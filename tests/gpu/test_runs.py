@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from paperlib import Experiment, Run, oneshot, run, run_many
+from paperlib import Experiment, Run, oneshot, run
 from paperlib.data.batches import normalise
 from paperlib.data.datasets import load
 from paperlib.workers import arithmetic
@@ -74,11 +74,3 @@ def test_a_run_repeats_its_bits_and_says_what_memory_it_took(tmp_path: Path):
     first, second = (run(experiment("fedacd"), store=tmp_path / name, device="cuda") for name in "ab")
     assert torch.equal(first.parameters, second.parameters)
     assert first.summary["gpu_memory_mb"] > first.parameters.numel() * 4 / 2**20
-
-
-def test_runs_together_equal_runs_alone(tmp_path: Path):
-    runs = [TINY.replace(seed=seed, partition_seed=seed) for seed in range(2)]
-    together = run_many(runs, store=tmp_path / "together", device="cuda", together=2)
-    for one, e in zip(together, runs, strict=True):
-        assert one.summary["engine"] == "together"
-        assert distance(one, run(e, store=tmp_path / "alone", device="cpu")) < 1e-3

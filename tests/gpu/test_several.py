@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from paperlib import Run, run, run_many
+from paperlib import Run, run
 from paperlib.federated import engines
 from paperlib.methods import REGISTRY
 
 from .test_engines import SETTINGS, TINY, experiment
-from .test_runs import distance, interrupt
+from .test_runs import interrupt
 
 
 @pytest.fixture(autouse=True)
@@ -42,15 +42,6 @@ def test_every_kind_of_setting_gives_the_bits_of_one(setting: str, tmp_path: Pat
 def test_two_gpus_give_the_bits_of_one_without_recordings(method: str, tmp_path: Path):
     one, two = (played(experiment(method), tmp_path, device, "sequential") for device in ("cuda", "cuda:0,1"))
     assert torch.equal(one.parameters, two.parameters)
-
-
-@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedmr"])
-def test_stacks_on_two_gpus_equal_the_cpu_to_rounding(method: str, tmp_path: Path):
-    two, cpu = (
-        played(experiment(method), tmp_path, *where) for where in (("cuda:0,1", "vectorised"), ("cpu", "sequential"))
-    )
-    assert two.summary["engine"] == "vectorised"
-    assert distance(two, cpu) < 1e-3
 
 
 def test_both_gpus_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -102,7 +93,6 @@ def test_an_error_on_one_gpu_ends_the_run(tmp_path: Path, monkeypatch: pytest.Mo
             lambda: run(TINY.replace(method="dense", sampled=4, rounds=1), device="cuda:0,1"),
             "device is 'cuda:0,1', but the server of the one-shot method dense uses one device",
         ),
-        (lambda: run_many([TINY], together=2, device="cuda:0,1"), "device is 'cuda:0,1', but a stack of runs uses one"),
         (lambda: run(TINY, device="cuda:"), "unknown device 'cuda:'; choose one of auto, cpu, cuda, or GPUs by number"),
     ],
 )  # fmt: skip

@@ -41,13 +41,6 @@ def test_loss_is_the_cross_entropy_and_a_weighted_penalty(start, batch_of, elsew
     assert (expected - torch.autograd.grad(cross_entropy(method.net(point, batch.x), batch.y), point)[0]).norm() > 1e-3
 
 
-def test_samples_that_fill_up_a_batch_do_not_count():
-    logits, y = random(6, 3), torch.tensor([0, 1, 2, 1, -100, -100])
-    rows = y >= 0
-    for penalty in (dca, mdca):
-        assert penalty(logits, y, rows).item() == pytest.approx(penalty(logits[:4], y[:4]).item(), abs=1e-15)
-
-
 def test_server_sends_the_last_movement_of_the_model(play, start, pool):
     method, progress, traffic = play("nucfl", rounds=2)
     before = progress.theta

@@ -1,6 +1,4 @@
-"""Convolutions of a stack, max-pooling, BatchNorm at the last batch of one sample, dropout of whole channels."""
-
-from collections.abc import Callable
+"""Strided 1x1 convolutions, max-pooling, BatchNorm at the last batch of one sample, dropout of whole channels."""
 
 import pytest
 import torch
@@ -9,7 +7,6 @@ from torch.nn.functional import conv2d, cross_entropy
 
 from paperlib.networks import build
 from paperlib.networks.layers import BatchNorm, Conv2d, Dropout, MaxPool
-from paperlib.networks.stacking import gradient, is_stacked, stacked
 from paperlib.random_streams import torch_rng
 
 
@@ -37,49 +34,19 @@ def result(norm: nn.BatchNorm2d, x: Tensor) -> list[Tensor]:
 # -- convolution and pooling
 
 
-@pytest.mark.parametrize("options", [{}, {"padding": 2, "stride": 2, "bias": False}, {"padding": (0, 1)}], ids=str)
-def test_convolution_as_a_product_of_matrices_is_the_convolution_also_of_a_stack(options):
-    layer = Conv2d(3, 5, (4, 3), **options).double()
-    x, weights = draw(4, 2, 3, 9, 8).double(), draw(4, *layer.weight.shape).double()
-
-    class Product(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = layer
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.layer.product(x)
-
-    def apply(module: nn.Module, name: str, w: Tensor, x: Tensor) -> Tensor:
-        return torch.func.functional_call(module, {name: w}, (x,))
-
-    expected = torch.stack([apply(layer, "weight", w, images) for w, images in zip(weights, x, strict=True)])
-    product = Product()
-    assert torch.allclose(apply(product, "layer.weight", weights[0], x[0]), expected[0], rtol=1e-12, atol=1e-12)
-    found = torch.vmap(lambda w, x: apply(product, "layer.weight", w, x))(weights, x)
-    assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("stride", [2, (3, 1)])
-def test_a_strided_1x1_convolution_is_torchs_also_of_a_stack(stride):
+def test_a_strided_1x1_convolution_is_torchs(stride):
     layer, plain = (kind(4, 6, 1, stride).double() for kind in (Conv2d, nn.Conv2d))
     plain.load_state_dict(layer.state_dict())
-    x = draw(2, 5, 4, 9, 8).double()
+    x = draw(5, 4, 9, 8).double()
 
-    def gradients(conv: Callable[[Tensor], Tensor]) -> list[Tensor]:
-        at = x[0].clone().requires_grad_()
+    def gradients(conv: nn.Conv2d) -> list[Tensor]:
+        at = x.clone().requires_grad_()
         out = conv(at)
-        return [out, *torch.autograd.grad((out * draw(*out.shape)).sum(), (at, layer.weight, layer.bias))]
+        return [out, *torch.autograd.grad((out * draw(*out.shape)).sum(), (at, conv.weight, conv.bias))]
 
-    at = x[0].clone().requires_grad_()
-    out = plain(at)
-    expected = [out, *torch.autograd.grad((out * draw(*out.shape)).sum(), (at, plain.weight, plain.bias))]
-    for convolution in (layer, layer.product):
-        for value, right in zip(gradients(convolution), expected, strict=True):
-            torch.testing.assert_close(value, right, rtol=1e-12, atol=1e-12)
-    with stacked():
-        together = torch.vmap(layer)(x)
-    torch.testing.assert_close(together, torch.stack([plain(images) for images in x]), rtol=1e-12, atol=1e-12)
+    for value, right in zip(gradients(layer), gradients(plain), strict=True):
+        torch.testing.assert_close(value, right, rtol=1e-12, atol=1e-12)
 
 
 def test_the_gradient_of_a_strided_1x1_convolution_lies_in_channels_last():
@@ -109,16 +76,6 @@ def test_relu_after_pooling_has_the_values_and_gradients_of_relu_before():
 
     for found, expected in zip(both(MaxPool(), nn.ReLU()), both(nn.ReLU(), nn.MaxPool2d(2)), strict=True):
         assert torch.equal(found, expected)
-
-
-def test_gradient_is_the_same_alone_and_in_a_stack_and_the_mode_ends_with_its_block():
-    theta = draw(3, 7)
-    alone = torch.stack([gradient(lambda t: (t**3).sum(), row) for row in theta])
-    with pytest.raises(RuntimeError, match="on purpose"), stacked():
-        together = torch.vmap(lambda row: gradient(lambda t: (t**3).sum(), row))(theta)
-        assert torch.allclose(together, alone) and torch.allclose(alone, 3 * theta**2)
-        raise RuntimeError("on purpose")
-    assert not is_stacked()
 
 
 # -- BatchNorm
@@ -178,28 +135,6 @@ def test_one_sample_of_32x32_pixels_is_as_in_the_plain_resnet18(reference_resnet
     plain = reference_resnet18(nn.BatchNorm2d, 3, 10, divisor=8)
     net = build("resnet18", (3, 32, 32), 10, width=1 / 8)
     agree(net, plain, draw(1, 3, 32, 32).double(), torch.tensor([3]), train=True)
-
-
-@pytest.mark.parametrize("model", ["resnet18", "resnet50", "vgg9", "vit", "cnn3", "lenet", "googlenet"])
-def test_clients_side_by_side_under_vmap_have_the_gradients_and_statistics_of_one_by_one(model):
-    size = 18 if model == "cnn3" else 16
-    net = build(model, (3, size, size), 10, width=1 / 2 if model == "lenet" else 1 / 16)
-    thetas = torch.stack([net.initial(torch_rng(0, "theta", client)) for client in range(3)]).double()
-    x, y = draw(3, 4, 3, size, size).double(), torch.arange(12).reshape(3, 4) % 10
-
-    def loss(theta: Tensor, buffers: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return cross_entropy(net(theta, x, buffers=buffers, train=True), y)
-
-    gradient = torch.func.grad(loss)
-    together = net.initial_buffers().double().repeat(3, 1)
-    single = together.clone()
-    with stacked():
-        g = torch.func.vmap(gradient)(thetas, together, x, y)
-    expected = torch.stack([gradient(*client) for client in zip(thetas, single, x, y, strict=True)])
-    assert (g - expected).abs().max() < 1e-11
-    assert expected.abs().max() > 1e-3
-    assert torch.allclose(together, single, rtol=0, atol=1e-12)
-    assert not net.buffer_size or not torch.equal(single[0], single[1])
 
 
 # -- dropout of channels

@@ -9,11 +9,6 @@ from torch.nn.functional import kl_div, log_softmax
 MASKED = -1e9  # a logit that takes no part; finite, so that its gradient is zero and not NaN
 
 
-def mean_of(values: Tensor, rows: Tensor | None) -> Tensor:
-    """Mean of one value per sample, [B], over the samples that count: bool [B], or None for all; scalar."""
-    return values.mean() if rows is None else values.masked_fill(~rows, 0.0).sum() / rows.sum()
-
-
 def adjust_logits(logits: Tensor, counts: Tensor, shift: Callable[[Tensor], Tensor]) -> Tensor:
     """logits [B, C] + shift(counts), and minus infinity for a class the client has no sample of.
 
@@ -31,15 +26,10 @@ def not_true(logits: Tensor, y: Tensor) -> Tensor:
     return logits.gather(1, column + (column >= y[:, None]))
 
 
-def softened_kl(teacher: Tensor, student: Tensor, temperature: float, rows: Tensor | None = None) -> Tensor:
-    """KL(softmax(teacher / T) || softmax(student / T)) of logits [B, C], mean over the batch, scalar in nats.
-
-    rows: bool [B], the samples that count; None: all.
-    """
+def softened_kl(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
+    """KL(softmax(teacher / T) || softmax(student / T)) of logits [B, C], mean over the batch, scalar in nats."""
     p, q = log_softmax(teacher / temperature, 1), log_softmax(student / temperature, 1)
-    if rows is None:
-        return kl_div(q, p, log_target=True, reduction="batchmean")
-    return mean_of(kl_div(q, p, log_target=True, reduction="none").sum(1), rows)
+    return kl_div(q, p, log_target=True, reduction="batchmean")
 
 
 def flatness_loss(logits: Tensor, y: Tensor, partner: Tensor | None = None) -> Tensor:
@@ -58,42 +48,32 @@ def flatness_loss(logits: Tensor, y: Tensor, partner: Tensor | None = None) -> T
     return ((others.logsumexp(1) - logits.logsumexp(1)).exp() * divergence).mean()
 
 
-def correlation(features: Tensor, rows: Tensor | None = None) -> Tensor:
+def correlation(features: Tensor) -> Tensor:
     """Mean square of the off-diagonal entries of Z'Z over B, for features [B, d] standardised to Z; 0 for B = 1.
 
     That is (B - 1)^2 / B times the mean squared correlation of two dimensions, as FedDecorr's authors compute it.
-    rows: bool [B], the samples that count, of which B is the number; None: all.
     """
-    b: int | Tensor
     b, d = features.shape
     if b == 1:
         return 0.0 * features.sum()
-    if rows is None:
-        z = features - features.mean(0)
-        variance = z.square().sum(0) / (b - 1)
-    else:  # a row of zeros adds nothing to any of the sums; a single sample becomes one
-        b, counted = rows.sum(), rows[:, None]
-        mean = features.where(counted, 0.0).sum(0) / b
-        z = (features - mean).where(counted, 0.0)
-        variance = z.square().sum(0) / (b - 1).clamp(min=1)
+    z = features - features.mean(0)
+    variance = z.square().sum(0) / (b - 1)
     z = z / (variance + 1e-8).sqrt()  # inside the root: a dead feature would divide by zero
     # ||Z'Z|| = ||ZZ'||, and B is far smaller than d.
     off_diagonal = (z @ z.T).square().sum() - z.square().sum(0).square().sum()
     return off_diagonal / (d * (d - 1) * b)
 
 
-def dca(logits: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
-    """|accuracy - mean confidence| of logits [B, C] with labels y [B]; rows: bool [B], those that count (NUCFL)."""
+def dca(logits: Tensor, y: Tensor) -> Tensor:
+    """|accuracy - mean confidence| of logits [B, C] with labels y [B] (NUCFL)."""
     confidence, predicted = logits.softmax(1).max(1)
-    return (mean_of((predicted == y).to(logits.dtype), rows) - mean_of(confidence, rows)).abs()
+    return ((predicted == y).to(logits.dtype).mean() - confidence.mean()).abs()
 
 
-def mdca(logits: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
+def mdca(logits: Tensor, y: Tensor) -> Tensor:
     """Mean over the classes of |mean probability - share of the labels|; arguments as for `dca`."""
     member = (y[:, None] == torch.arange(logits.shape[1], device=y.device)).to(logits.dtype)
-    difference = logits.softmax(1) - member
-    kept = difference if rows is None else difference.where(rows[:, None], 0.0)
-    return (kept.sum(0) / (len(y) if rows is None else rows.sum())).abs().mean()
+    return ((logits.softmax(1) - member).sum(0) / len(y)).abs().mean()
 
 
 def times(factor: float | Tensor, loss: Tensor) -> Tensor:
