@@ -79,9 +79,9 @@ def test_processes_take_the_gpus_in_turn(monkeypatch):
     assert seen == ["2", "GPU-5", "2"]
 
 
-def test_processes_take_the_gpus_that_are_named(monkeypatch):
+def test_processes_take_the_gpu_that_is_named(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5,7")
-    assert executors.gpus("cuda:2,0") == ["7", "2"]
+    assert executors.gpus("cuda:2") == ["7"]
     assert executors.gpus("cuda") == executors.gpus("auto") == ["2", "GPU-5", "7"]
 
 

@@ -1,43 +1,30 @@
-"""The devices that a run may ask for: the CPU, or GPUs by their numbers."""
+"""The device that a run may ask for: the CPU, or a GPU."""
 
 import re
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
 from paperlib.checks import quote
 
-CHOICES = "auto, cpu, cuda, or GPUs by number such as cuda:1 or cuda:0,2"
+CHOICES = "auto, cpu, cuda, or a GPU by number such as cuda:1"
 
 
-def devices(device: str) -> tuple[str, ...]:
-    """The devices of a run, the first of which holds it: ("cpu",), ("cuda",) or such as ("cuda:0", "cuda:2").
+def chosen_device(device: str) -> str:
+    """Return the device of a run: "cpu", "cuda" for the first GPU, or a GPU by its number such as "cuda:1".
 
-    device: "cpu"; "cuda", the first GPU; "auto", the first GPU where there is one; or numbers of GPUs, "cuda:0,2".
-    Raises ValueError for another one, and for a GPU that is not there.
+    "auto" is the first GPU where there is one. Raises ValueError for an unknown device and for a GPU that is not there.
     """
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
-        return ("cpu",)
-    named = gpu_numbers(device)
-    if device not in ("auto", "cuda") and not named:
+        return "cpu"
+    if device not in ("auto", "cuda") and gpu_number(device) is None:
         raise ValueError(f"unknown device {quote(device)}; choose one of {CHOICES}")
     if not torch.cuda.is_available():
         raise ValueError(f"device is {quote(device)}, but torch finds no GPU here; choose cpu or auto")
-    count = torch.cuda.device_count()
-    if missing := [number for number in named if number >= count]:
-        raise ValueError(
-            f"device is {quote(device)}, but torch finds {count} GPUs here, and none is number {missing[0]}"
-        )
-    return tuple(f"cuda:{number}" for number in named) or ("cuda",)
-
-
-def single(device: str, what: str) -> str:
-    """The only device of `devices`; raises ValueError for several, saying what can use only one."""
-    first, *others = devices(device)
-    if others:
-        raise ValueError(f"device is {quote(device)}, but {what} uses one device; choose one of {CHOICES}")
-    return first
+    number, count = gpu_number(device), torch.cuda.device_count()
+    if number is not None and number >= count:
+        raise ValueError(f"device is {quote(device)}, but torch finds {count} GPUs here, and none is number {number}")
+    return "cuda" if device == "auto" else device
 
 
 def current(device: str) -> AbstractContextManager[object]:
@@ -45,13 +32,12 @@ def current(device: str) -> AbstractContextManager[object]:
     return nullcontext() if device == "cpu" else torch.cuda.device(device)
 
 
-def device_name(targets: Sequence[str]) -> str:
-    """What the summary of a run calls the devices: "cpu", or the GPUs by their models."""
-    return "cpu" if targets[0] == "cpu" else ", ".join(map(torch.cuda.get_device_name, targets))
+def device_name(device: str) -> str:
+    """Return what the summary of a run calls a device: "cpu", or the GPU's model."""
+    return "cpu" if device == "cpu" else torch.cuda.get_device_name(device)
 
 
-def gpu_numbers(device: str) -> list[int]:
-    """The numbers in "cuda:0,2", each once; none in any other text."""
-    if not isinstance(device, str) or not re.fullmatch(r"cuda:\d{1,3}(,\d{1,3})*", device):
-        return []
-    return list(dict.fromkeys(int(number) for number in device.removeprefix("cuda:").split(",")))
+def gpu_number(device: str) -> int | None:
+    """Return the number in such as "cuda:1"; None for any other text."""
+    named = isinstance(device, str) and re.fullmatch(r"cuda:(0|[1-9]\d{0,2})", device)
+    return int(named[1]) if named else None

@@ -24,7 +24,7 @@ import torch
 from paperlib.checks import number, one_of, quote
 from paperlib.experiment import Experiment
 from paperlib.runs import own_methods
-from paperlib.runs.devices import gpu_numbers
+from paperlib.runs.devices import gpu_number
 from paperlib.runs.runner import run
 
 
@@ -160,11 +160,12 @@ def play(experiment: Experiment, place: Place) -> None:
 def gpus(device: str = "auto") -> list[str]:
     """Names of the GPUs that a device (of `paperlib.run`) stands for, as CUDA_VISIBLE_DEVICES has them.
 
-    All that this process may use, or those with the numbers in "cuda:0,2".
+    All that this process may use, or the one with the number in such as "cuda:1".
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
-    return [names[number] for number in gpu_numbers(device)] or names
+    number = gpu_number(device)
+    return names if number is None else [names[number]]
 
 
 def see_one_gpu(process: int, among: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from paperlib.experiment import Experiment
 from paperlib.federated.progress import Row
 from paperlib.runs import cost, own_methods
 from paperlib.runs.check import check_all
-from paperlib.runs.devices import devices, gpu_numbers
+from paperlib.runs.devices import chosen_device, gpu_number
 from paperlib.runs.executors import Executor, Place, Processes, check_guard
 from paperlib.runs.preflight import check_fit
 from paperlib.runs.prepare import check_parts, history_rows
@@ -49,8 +49,8 @@ def run_many(
         )
     whole("jobs", jobs, 1)
     truth("progress", progress)
-    devices(device)
-    if gpu_numbers(device) and executor != PROCESSES:
+    chosen_device(device)
+    if gpu_number(device) is not None and executor != PROCESSES:
         raise ValueError(f"device is {quote(device)}, but a cluster gives every run its GPUs; choose cuda")
     shelf = Store(store)
     unique = list(dict.fromkeys(experiments))

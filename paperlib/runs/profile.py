@@ -24,7 +24,7 @@ from paperlib.experiment import Experiment, field_and_value, fields_in
 from paperlib.federated.engines import ENGINES, Engine, choose
 from paperlib.federated.simulator import sampled_clients, simulate
 from paperlib.runs.check import check
-from paperlib.runs.devices import current, single
+from paperlib.runs.devices import chosen_device, current
 from paperlib.runs.measures import measures_of
 from paperlib.runs.prepare import dataset_of, prepare
 from paperlib.runs.store import Store
@@ -91,7 +91,7 @@ def profile(
     (`paperlib.runs.store.Saver`). Raises ValueError for impossible requests and for a model that becomes NaN or
     infinite.
     """
-    on = single(device, "a profile")
+    on = chosen_device(device)
     checks.one_of("engine", engine, ENGINES)
     check(experiment)
     checks.whole("rounds", rounds, 1)

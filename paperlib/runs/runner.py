@@ -3,7 +3,7 @@
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +17,11 @@ from paperlib.experiment import Experiment
 from paperlib.federated.engines import ENGINES, Engine, choose
 from paperlib.federated.method import FedAvg
 from paperlib.federated.progress import Progress, Row
-from paperlib.federated.replicas import Replica, side_by_side
 from paperlib.federated.simulator import simulate
 from paperlib.oneshot import OneShot, driver, is_one_shot
 from paperlib.oneshot.clients import is_one_shot_average, reading
 from paperlib.runs.check import check
-from paperlib.runs.devices import current, device_name, devices, single
+from paperlib.runs.devices import chosen_device, current, device_name
 from paperlib.runs.measures import measures_of
 from paperlib.runs.memory import peak_memory_mb
 from paperlib.runs.prepare import clients_of, dataset_of, prepare, prepare_one_shot
@@ -44,19 +43,16 @@ def run(
     """Run an experiment to its end, or read the finished run from the store.
 
     store: folder of the runs, see `paperlib.runs.store.Store`. resume: continue an interrupted run, with the
-    same bits as an uninterrupted one; False starts from the beginning. device: "cpu", "cuda", "auto", or GPUs by their
-    numbers: several, such as "cuda:0,1", divide the clients of every round. engine: one of
-    `paperlib.federated.engines.ENGINES`; if it cannot run the experiment, the sequential one does, with a warning.
-    Engines agree up to rounding. workers: clients trained in parallel on the CPU (default: all cores); the results do
+    same bits as an uninterrupted one; False starts from the beginning. device: "cpu", "cuda", "auto", or a GPU by its
+    number such as "cuda:1". engine: one of `paperlib.federated.engines.ENGINES`; if it cannot run the experiment, the
+    sequential one does, with a warning. Engines agree up to rounding. workers: clients trained in parallel on the CPU (default: all cores); the results do
     not depend on it. on_round: called with every new row of the history.
 
     A run ends at the first NaN or infinity; then ``summary["failed"]`` is True and the history is kept.
     Raises ValueError, before anything is written, for impossible requests and for a missing data set.
     """
     check(experiment)
-    server = f"the server of the one-shot method {experiment.method}"
-    targets = (single(device, server),) if is_one_shot(experiment) else devices(device)
-    on = targets[0]
+    on = chosen_device(device)
     one_of("engine", engine, ENGINES)
     truth("resume", resume)
     if workers is not None:
@@ -68,11 +64,11 @@ def run(
         return run
     e = experiment
     data = dataset_of(e, on)
-    for gpu in targets if on != "cpu" else ():
-        torch.cuda.reset_peak_memory_stats(gpu)
+    if on != "cpu":
+        torch.cuda.reset_peak_memory_stats(on)
     threads = (workers or os.cpu_count() or 1) if on == "cpu" else 1
     with worker_pool(threads) as pool, arithmetic(e.precision), current(on):
-        opened = _open(e, data, shelf, pool, engine, targets)
+        opened = _open(e, data, shelf, pool, choose(engine, on))
         with shelf.lock(e):  # creates the folder; impossible runs fail before this
             if resume and (run := shelf.finished(e)) is not None:  # another process was faster
                 return run
@@ -80,8 +76,8 @@ def run(
                 warnings.warn(f"{e} is played by the engine sequential, {opened.engine.reason}", stacklevel=2)
             if not resume:
                 shelf.begin(e)
-            rows = _play(opened, Saver(shelf, e, data.fingerprint, device_name(targets)), on_round)
-            return _finish(shelf, opened.method, opened.progress, rows, _machine(targets, opened.engine.name))
+            rows = _play(opened, Saver(shelf, e, data.fingerprint, device_name(on)), on_round)
+            return _finish(shelf, opened.method, opened.progress, rows, _machine(on, opened.engine.name))
 
 
 @dataclass
@@ -94,21 +90,15 @@ class _Opened:
     rows: Iterator[Row]
 
 
-def _open(e: Experiment, data: Dataset, shelf: Store, pool: Executor, engine: str, targets: Sequence[str]) -> _Opened:
+def _open(e: Experiment, data: Dataset, shelf: Store, pool: Executor, engine: Engine) -> _Opened:
     """The method bound to its run, and its rounds; nothing is trained or written yet."""
     if is_one_shot(e):
         server, progress, clients = prepare_one_shot(e, data, shelf)
-        chosen = choose(engine, targets[0])
-        return _Opened(server, progress, chosen, driver.simulate(server, progress, clients, pool, chosen))
+        return _Opened(server, progress, engine, driver.simulate(server, progress, clients, pool, engine))
     method, progress = prepare(e, data)
-    chosen = choose(engine, targets[0])
-    if others := targets[1:]:
-        methods = [method, *(prepare(e, data.to(target))[0] for target in others)]
-        replicas = [Replica(m, choose(engine, target)) for m, target in zip(methods, targets, strict=True)]
-        chosen = side_by_side(replicas)
-    elif is_one_shot_average(e):
-        chosen = reading(clients_of(e, data, shelf), chosen)
-    return _Opened(method, progress, chosen, simulate(method, progress, pool, chosen, measures_of(e)))
+    if is_one_shot_average(e):
+        engine = reading(clients_of(e, data, shelf), engine)
+    return _Opened(method, progress, engine, simulate(method, progress, pool, engine, measures_of(e)))
 
 
 def _play(opened: _Opened, save: Saver, on_round: Callable[[Row], object] | None) -> list[Row]:
@@ -164,12 +154,12 @@ def _devices(progress: Progress) -> str:
     return ", then ".join(f"{device} ({rounds} rounds)" for device, rounds in progress.devices.items())
 
 
-def _machine(targets: Sequence[str], engine: str) -> dict[str, Any]:
+def _machine(device: str, engine: str) -> dict[str, Any]:
     """Engine, handling of denormals (a CPU flushes them to zero) and torch version of a run's last rounds."""
-    on_gpu = targets[0] != "cpu"
+    on_gpu = device != "cpu"
     return {
         "engine": engine,
         "denormals": "kept" if on_gpu else "flushed",
         "torch": torch.__version__,
-        **({"gpu_memory_mb": max(map(torch.cuda.max_memory_allocated, targets)) / 2**20} if on_gpu else {}),
+        **({"gpu_memory_mb": torch.cuda.max_memory_allocated(device) / 2**20} if on_gpu else {}),
     }
