@@ -217,25 +217,22 @@ def plan(
     seeds: Seeds = 3,
     jobs: Jobs = CORES,
     only: Cells = None,
-    device: Annotated[str, typer.Option(help="a GPU of data/devices.csv: hours on one by a model")] = "",
     page: Annotated[bool, typer.Option(help="write the sizes of all grids into docs/scale.md")] = False,
 ) -> None:
-    """What the tables and figures cost before they are run: runs, samples, operations, and hours here or on a GPU."""
+    """What the tables and figures cost before they are run: runs, samples, operations, and hours on this machine."""
     from paperlib.papers.scales import RULES
     from paperlib.reports import plan as planning
-    from paperlib.runs import gpu_cost
 
     with sentences():
         if page:
             needs_checkout("--page")
             console.print(f"written to {planning.write_page()}", soft_wrap=True)
             return
-        gpu = gpu_cost.device(device) if device else None
         began, busy = time.perf_counter(), time.process_time()
         names = {paper: [name] if name else []} if paper else {}
         scale = chosen_scale(scale, budget, names, seeds, jobs, only)
         grids = planning.grids(paper, scale, seeds, name, chosen_fields(only))
-        table = planning.sizes_on(grids, gpu) if gpu else planning.sizes(grids, jobs)
+        table = planning.sizes(grids, jobs)
         named = f"Scale {scale}" if scale in RULES else f"Budget of {scale} operations"
         view = Table(box=SIMPLE, title=f"{named}, {seeds} seeds", title_justify="left")
         for column in ("", *table.columns):
@@ -244,8 +241,7 @@ def plan(
             view.add_row(*row)
         console.print(view)
         had = min(1.0, (time.process_time() - busy) / (time.perf_counter() - began))
-        note = planning.NOTE_OF_GPU.format(title=gpu.title) if gpu else f"{planning.NOTE} {planning.LOAD.format(had)}"
-        console.print(note, soft_wrap=True)
+        console.print(f"{planning.NOTE} {planning.LOAD.format(had)}", soft_wrap=True)
         console.print()
         for line in planning.settings(paper, scale, name, chosen_fields(only)) if paper else ():
             console.print(Padding(Text(line), (0, 0, 0, 2)))

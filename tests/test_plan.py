@@ -1,13 +1,10 @@
 """What grids cost, before they are run."""
 
-import math
-from dataclasses import replace
-
 import pytest
 
 from paperlib import Experiment, papers
 from paperlib.reports import plan
-from paperlib.runs import cost, gpu_cost
+from paperlib.runs import cost
 
 
 def test_the_longest_that_is_left_goes_to_whoever_is_free_first():
@@ -53,31 +50,9 @@ def test_the_page_has_the_sizes_of_today():
         )
 
 
-def test_hours_on_a_gpu_are_the_longest_of_operations_bytes_and_kernels():
-    e = Experiment(dataset="mnist", model="mlp", clients=10, sampled=10, rounds=1, batch_size=100, eval_every=1)
-    slow = gpu_cost.Device("slow", "", *[math.inf] * 4, 0.0, "")
-    one, steps = gpu_cost.step(e), gpu_cost.steps(e)
-    assert steps == pytest.approx((60_000 + 10_000 / 3) / 100)
-    assert one.operations == 100 * cost.step_operations("mlp", 1.0, (1, 28, 28), 10)
-    parameters, values = 784 * 512 + 512 + 512 * 256 + 256 + 256 * 10 + 10, 2 * (512 + 256) + 10  # with ReLUs
-    assert one.bytes == 4 * (5 * 100 * values + 10 * parameters)
-    assert gpu_cost.seconds(e, replace(slow, float32=2.0)) == pytest.approx(steps * one.operations / 2e12)
-    assert gpu_cost.seconds(e, replace(slow, bandwidth=3.0)) == pytest.approx(steps * one.bytes / 3e9)
-    assert gpu_cost.seconds(e, replace(slow, launch=5.0)) == pytest.approx(steps * one.kernels * 5e-6)
-
-
 def test_a_client_with_few_samples_makes_no_full_batch():
     e = Experiment(dataset="mnist", model="mlp", clients=10, sampled=10, batch_size=100, train_size=500)
     assert cost.batch(e) == 50
-
-
-def test_the_hours_of_a_grid_are_those_of_its_runs():
-    runs = papers.experiments("gc_fed", "T2", scale="smoke", seeds=9)[-2:]
-    for name in ("h200", "h100", "a100", "rtx4090", "t4"):
-        gpu = gpu_cost.device(name)
-        table = plan.sizes_on({"new": runs}, gpu)
-        seconds = sum(gpu_cost.seconds(e, gpu) for e in runs)
-        assert seconds > 0 and table.gpu_hours["new"] == pytest.approx(seconds / 3600)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +61,6 @@ def test_the_hours_of_a_grid_are_those_of_its_runs():
         (lambda: plan.grids("fedx"), "unknown paper 'fedx'"),
         (lambda: plan.grids("gc_fed", "large"), "unknown scale 'large'"),
         (lambda: plan.grids("gc_fed", "small", 0), "seeds is 0, but must be a whole number of at least 1"),
-        (lambda: gpu_cost.device("k80"), "unknown device 'k80'; choose one of h200, h100, a100, rtx4090, t4"),
         (lambda: plan.sizes({}, 0), "jobs is 0, but must be at least 1"),
     ],
 )

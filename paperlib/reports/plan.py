@@ -14,7 +14,7 @@ from paperlib.papers.collection import Only, finished
 from paperlib.papers.scales import scale_name
 from paperlib.paths import ROOT
 from paperlib.reports import markdown
-from paperlib.runs import cost, gpu_cost
+from paperlib.runs import cost
 
 Runs = list[Experiment]
 
@@ -27,11 +27,6 @@ NOTE = (
     "one thread: of one core, and until the last run is done with so many jobs, the longest runs first."
 )
 LOAD = "While this was measured, other work left {:.0%} of a core: runs beside that work take so much longer."
-NOTE_OF_GPU = (
-    "A run that several tables share counts in each of them, and once in the last row. GPU hours: of what is left, on "
-    "one {title}, by a model and not by a measurement: a step takes as long as its operations at the peak rate, its "
-    "bytes at full bandwidth or its kernels one after the other, whichever is longest. No network reaches these rates."
-)
 # A grid that no paper has: 10,000 clients, 1,000 runs.
 LARGE = [
     Experiment(
@@ -86,48 +81,25 @@ def sizes(grids: dict[str, Runs], jobs: int = 1) -> pd.DataFrame:
     """
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}, but must be at least 1")
-
-    def sizes_of(runs: Runs, left: Runs) -> dict[str, float]:
+    done = finished({e for runs in grids.values() for e in runs})
+    rows = {}
+    for name, runs in grids.items():
+        left = [e for e in runs if e not in done]
         seconds = _of_each(cost.seconds, left)
-        return {
+        rows[name] = {
+            "runs": len(runs),
+            "left": len(left),
             "samples": sum(_of_each(cost.passes, runs)),
             "operations": sum(_of_each(cost.operations, runs)),
             "core_hours": sum(seconds) / 3600,
             "hours": until_the_last(seconds, jobs) / 3600,
         }
-
-    return _table(grids, sizes_of)
-
-
-def sizes_on(grids: dict[str, Runs], gpu: gpu_cost.Device) -> pd.DataFrame:
-    """The sizes of grids on a GPU, one row each, by the model of `paperlib.runs.gpu_cost`.
-
-    Columns: runs, left and operations as in `sizes`; bytes, that are moved; kernels; gpu_hours, of what is left.
-    """
-    return _table(
-        grids,
-        lambda runs, left: {
-            "operations": sum(_of_each(cost.operations, runs)),
-            "bytes": sum(_of_each(lambda e: gpu_cost.steps(e) * gpu_cost.step(e).bytes, runs)),
-            "kernels": sum(_of_each(lambda e: gpu_cost.steps(e) * gpu_cost.step(e).kernels, runs)),
-            "gpu_hours": sum(_of_each(lambda e: gpu_cost.seconds(e, gpu), left)) / 3600,
-        },
-    )
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def _of_each(size: Callable[[Experiment], float], runs: Runs) -> list[float]:
     """A size of each run, without what another one does for it: the clients of one-shot runs train once."""
     return [part * size(e) for e, part in cost.own_parts(runs).items()]
-
-
-def _table(grids: dict[str, Runs], sizes_of: Callable[[Runs, Runs], dict[str, float]]) -> pd.DataFrame:
-    """One row per grid: its runs, those that are left, and the sizes of both."""
-    done = finished({e for runs in grids.values() for e in runs})
-    rows = {}
-    for name, runs in grids.items():
-        left = [e for e in runs if e not in done]
-        rows[name] = {"runs": len(runs), "left": len(left)} | sizes_of(runs, left)
-    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def until_the_last(seconds: Iterable[float], workers: int) -> float:
@@ -139,9 +111,9 @@ def until_the_last(seconds: Iterable[float], workers: int) -> float:
 
 
 def as_text(table: pd.DataFrame) -> pd.DataFrame:
-    """The table of `sizes` or `sizes_on` as text."""
+    """Return the table of `sizes` as text."""
     text = table.map("{:,.0f}".format)
-    for column in table.columns.intersection(["samples", "operations", "bytes", "kernels"]):
+    for column in ("samples", "operations"):
         text[column] = table[column].map("{:.1e}".format)
     return text
 

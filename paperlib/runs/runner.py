@@ -45,8 +45,9 @@ def run(
     store: folder of the runs, see `paperlib.runs.store.Store`. resume: continue an interrupted run, with the
     same bits as an uninterrupted one; False starts from the beginning. device: "cpu", "cuda", "auto", or a GPU by its
     number such as "cuda:1". engine: one of `paperlib.federated.engines.ENGINES`; if it cannot run the experiment, the
-    sequential one does, with a warning. Engines agree up to rounding. workers: clients trained in parallel on the CPU (default: all cores); the results do
-    not depend on it. on_round: called with every new row of the history.
+    sequential one does, with a warning. Engines agree up to rounding. workers: clients trained in
+    parallel on the CPU (default: all cores); the results do not depend on it. on_round: called with every new row of
+    the history.
 
     A run ends at the first NaN or infinity; then ``summary["failed"]`` is True and the history is kept.
     Raises ValueError, before anything is written, for impossible requests and for a missing data set.
