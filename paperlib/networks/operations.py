@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
+from torch.utils.flop_counter import flop_registry
 
 from paperlib.networks import Network, build
 from paperlib.paths import PAPER_VALUES
@@ -23,18 +23,18 @@ PAIR = 2  # samples of a pass that is counted: BatchNorm needs two
 
 @cache
 def counted() -> dict[str, float]:
-    """What is counted, such as "cnn 0.5 3x32x32 10" -> its operations, as far as they have been counted."""
+    """Return the operations that have been counted, by key, such as "cnn 0.5 3x32x32 10"."""
     return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
 
 
 def key_of(model: str, width: float, shape: tuple[int, ...], classes: int) -> str:
-    """A network as the file names it."""
+    """Return the name of a network in the file."""
     return f"{model} {width:g} {'x'.join(map(str, shape))} {classes}"
 
 
 @cache
 def step_operations(model: str, width: float, shape: tuple[int, int, int], classes: int) -> float:
-    """Operations per sample of a training step: a forward and a backward pass."""
+    """Return the operations per sample of a training step: a forward and a backward pass."""
     key, known = key_of(model, width, shape, classes), counted()
     if key not in known:
         known[key] = count_step(build(model, shape, classes, width), shape)
@@ -42,22 +42,26 @@ def step_operations(model: str, width: float, shape: tuple[int, int, int], class
 
 
 def count_step(net: Network, shape: tuple[int, int, int]) -> float:
-    """Operations per sample of a training step, as PyTorch counts them.
+    """Count the operations per sample of a training step.
 
     Backwards, a product costs its two gradients, as much again each; the first one's input needs none.
     """
     theta, x, buffers = (torch.empty(size, device="meta") for size in (net.size, (1, *shape), net.buffer_size))
-    with torch.no_grad(), _Products() as products:
+    with torch.no_grad(), Products() as products:
         net(theta, x, buffers=buffers)
-    return 3 * sum(products.operations) - products.operations[0]
+    return 3 * products.total - products.operations[0]
 
 
-class _Products(TorchDispatchMode):
-    """Collects the floating-point operations of every product of a forward pass, in their order."""
+class Products(TorchDispatchMode):
+    """Collects the floating-point operations of every product of the calling thread, in their order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.operations: list[int] = []
+
+    @property
+    def total(self) -> int:
+        return sum(self.operations)
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = function(*args, **(kwargs or {}))
@@ -67,11 +71,11 @@ class _Products(TorchDispatchMode):
 
 
 def count_pass(net: Network, shape: tuple[int, ...], by: Collection[str], train: bool = False) -> float:
-    """Operations per sample of a forward pass, and of a backward pass to what is named: "theta", the input "x"."""
+    """Count the operations per sample of a forward pass, and of a backward pass to "theta" or the input "x"."""
     theta, x, buffers = (torch.empty(size, device="meta") for size in ((net.size,), (PAIR, *shape), (net.buffer_size,)))
     wanted: list[Tensor] = [{"theta": theta, "x": x}[name].requires_grad_() for name in by]
-    with FlopCounterMode(display=False) as counter:
-        output = net(theta, x.clone(), buffers=buffers, train=train)  # the counter cannot follow a leaf into a layer
+    with Products() as products:
+        output = net(theta, x, buffers=buffers, train=train)
         if wanted:
             torch.autograd.grad(output.square().sum(), wanted)
-    return counter.get_total_flops() / PAIR
+    return products.total / PAIR

@@ -17,7 +17,7 @@ from paperlib import oneshot, papers
 from paperlib.methods import REGISTRY, FedAvg, build, options_of
 from paperlib.methods.catalogue import changes, paper, source
 from paperlib.papers.specs import needed
-from paperlib.runs.traffic import CLIENTS, Played, played
+from paperlib.runs.traffic import CLIENTS, TrialRun, trial_run
 
 # The cheapest network that every method accepts.
 MODEL, WIDTH = "mlp", 0.25
@@ -84,7 +84,7 @@ def methods() -> pd.DataFrame:
 
 def costs(name: str) -> dict[str, float]:
     """What a method keeps and sends, in models of P parameters: the columns of `methods`, by name."""
-    trial = played(name, MODEL, width=WIDTH)
+    trial = trial_run(name, MODEL, width=WIDTH)
     server, per_client = _server_memory(name, trial)
     return {
         "client_memory": max((_models(state, trial) for state in trial.progress.clients.values()), default=0.0),
@@ -211,16 +211,16 @@ def _short(number: float) -> str:
     return f"{number:.2f}".rstrip("0").rstrip(".") if number else ""
 
 
-def _server_memory(name: str, trial: Played) -> tuple[float, float]:
+def _server_memory(name: str, trial: TrialRun) -> tuple[float, float]:
     """The server's state, and how much it grows with every sampled client, both in models."""
     memory = _models(trial.progress.server, trial)
     if not memory:
         return 0.0, 0.0
-    more = played(name, MODEL, width=WIDTH, clients=CLIENTS + 1)
+    more = trial_run(name, MODEL, width=WIDTH, clients=CLIENTS + 1)
     growth = _models(more.progress.server, more) - memory
     return memory - CLIENTS * growth, growth
 
 
-def _models(state: Mapping[str, Tensor], trial: Played) -> float:
+def _models(state: Mapping[str, Tensor], trial: TrialRun) -> float:
     """Bytes in models of float32, to three decimals: single numbers are not worth a mention."""
     return round(sum(t.numel() * t.element_size() for t in state.values()) / (4 * trial.method.net.size), 3)

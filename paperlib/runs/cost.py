@@ -10,28 +10,25 @@ from functools import cache
 
 import torch
 from torch.nn.functional import cross_entropy
-from torch.utils.flop_counter import FlopCounterMode
 
 from paperlib import networks
 from paperlib.data.batches import arrange
 from paperlib.data.datasets import DATASETS, load
 from paperlib.experiment import Experiment
 from paperlib.federated.local import train_client
-from paperlib.federated.simulator import play_round
-from paperlib.networks.operations import step_operations
+from paperlib.federated.simulator import Round
+from paperlib.networks.operations import Products, step_operations
 from paperlib.oneshot import is_one_shot
 from paperlib.oneshot.clients import is_one_shot_average, training
 from paperlib.oneshot.operations import server_operations
 from paperlib.random_streams import torch_rng
-from paperlib.runs.prepare import history_rows, prepare
-from paperlib.runs.traffic import noise
+from paperlib.runs.prepare import history_rows
+from paperlib.runs.traffic import CHEAP, trial_run
 from paperlib.workers import worker_pool
 
 BATCH = 32  # least batch of a step that is measured, unless the run's is smaller
 MEASURED = 2e10  # operations of a measured step in a larger batch: about .3 seconds
 LONG = 0.2  # seconds of a step that is measured twice, the first time to warm the caches; shorter ones more often
-# Options that make the one-time preparation of a method cheap; a step costs the same.
-CHEAP = {name: {"surrogate_images": 1} for name in ("fedgps", "fedgps_cf", "vhl")}
 FORWARD = 1 / 3  # share of a training step spent in the forward pass
 OF_ALL_FEATURES = ("ccvr",)  # methods whose evaluated model needs the features of all training images
 
@@ -154,18 +151,12 @@ def factor(method: str, batch: int = BATCH) -> float:
 
 
 def _operations(method: str, batch: int) -> int:
-    """Floating-point operations of a client's second local training, when the method's state is complete."""
-    e = Experiment(
-        dataset="digits", model="cnn", width=0.25, partition="iid", alpha=None, clients=1, sampled=1, rounds=2,
-        batch_size=batch, momentum=0.0, method=method, method_options=CHEAP.get(method, {}),
-    )  # fmt: skip
-    bound, progress = prepare(e, noise(2 * batch, 10))
-    with worker_pool(1) as pool, FlopCounterMode(display=False) as counter:
-        play_round(bound, progress, pool)  # in another thread, where nothing is counted
-        shared = bound.broadcast(progress.server, progress.theta)
-        before = counter.get_total_flops()
-        train_client(bound.context, bound, 2, 0, progress.theta, progress.buffers, shared, progress.clients.get(0, {}))
-        return counter.get_total_flops() - before
+    """Count the floating-point operations of a client's second local training, when the method's state is complete."""
+    trial = trial_run(method, "cnn", width=0.25, clients=1, images=2 * batch, batch_size=batch, rounds=1, cheap=CHEAP)
+    round = Round(trial.method, trial.progress)
+    with Products() as products:
+        train_client(*round.start(0))
+    return products.total
 
 
 def images(e: Experiment) -> tuple[tuple[int, int, int], int]:

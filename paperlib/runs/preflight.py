@@ -9,7 +9,7 @@ from paperlib.federated.context import Context
 from paperlib.oneshot import is_one_shot
 from paperlib.runs import cost
 from paperlib.runs.prepare import parts_of
-from paperlib.runs.traffic import noise
+from paperlib.runs.traffic import CHEAP, noise, own_options
 
 
 def check_fit(experiments: Iterable[Experiment]) -> None:
@@ -25,6 +25,6 @@ def check_fit(experiments: Iterable[Experiment]) -> None:
     for (_, _, _, _, (shape, classes)), e in unlike.items():
         data = noise(2 * classes, classes, shape)
         alone = e.replace(clients=1, sampled=1, partition="iid", alpha=None, train_size=None, measure=())
-        method = methods.build(e.method, {**e.method_options, **cost.CHEAP.get(e.method, {})})
+        method = methods.build(e.method, e.method_options | own_options(e.method, CHEAP))
         net = networks.build(e.model, shape, method.outputs(classes), e.width)
         method.setup(Context(alone, data, parts_of(alone, data), net))

@@ -1,6 +1,8 @@
-"""The traffic of a method, counted from the tensors that its hooks return."""
+"""Trial runs of methods on noise, and the traffic that they show: bytes of the tensors that hooks return."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import torch
@@ -9,28 +11,28 @@ from paperlib.data.datasets import Dataset
 from paperlib.experiment import Experiment
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round
-from paperlib.methods import REGISTRY, FedAvg
+from paperlib.methods import REGISTRY, FedAvg, options_of
 from paperlib.runs.prepare import prepare
 from paperlib.workers import worker_pool
 
 CLIENTS = 2
-# Options that make a step cheaper without changing the traffic.
-CHEAP = {name: {"surrogate_batch": 10, "surrogate_images": 1} for name in ("fedgps", "fedgps_cf", "vhl")} | {
-    "creff": {"draw_size": 1, "match_steps": 0, "refit_epochs": 0}
-}
+# Options that shorten a method's work before and after the clients; those that shorten its local steps, which still
+# send as much.
+CHEAP = {"surrogate_images": 1, "match_steps": 0, "refit_epochs": 0}
+CHEAP_STEPS = CHEAP | {"surrogate_batch": 10, "draw_size": 1}
 
 
 @dataclass(frozen=True)
-class Played:
-    """Two rounds of a method in which all clients took part, each with two noise images.
+class TrialRun:
+    """The first rounds of a method on noise, in which all clients took part.
 
-    down, up: bytes per client in the first round and in the second, without BatchNorm's statistics.
+    down, up: bytes per client in each round, without BatchNorm's statistics.
     """
 
     method: FedAvg
     progress: Progress
-    down: tuple[int, int]
-    up: tuple[int, int]
+    down: list[int]
+    up: list[int]
 
 
 def communication(model: str = "resnet18", classes: int = 10, width: float = 1.0) -> pd.DataFrame:
@@ -42,7 +44,7 @@ def communication(model: str = "resnet18", classes: int = 10, width: float = 1.0
     """
     rows = {}
     for name in REGISTRY:
-        seen = played(name, model, classes, width)
+        seen = trial_run(name, model, classes, width)
         row = {"parameters": seen.method.net.size}
         for i, when in enumerate(("first", "later")):
             row |= {f"{when} down": seen.down[i], f"{when} up": seen.up[i]}
@@ -52,18 +54,37 @@ def communication(model: str = "resnet18", classes: int = 10, width: float = 1.0
     return table.assign(relative=(both / (8 * table["parameters"])).round(4))
 
 
-def played(name: str, model: str, classes: int = 10, width: float = 1.0, clients: int = CLIENTS) -> Played:
-    """Two rounds of the method ``name`` with its default options, except for options that only cost time."""
+def trial_run(
+    name: str,
+    model: str,
+    classes: int = 10,
+    width: float = 1.0,
+    *,
+    clients: int = CLIENTS,
+    images: int = 2,
+    batch_size: int = 2,
+    rounds: int = 2,
+    cheap: Mapping[str, Any] = CHEAP_STEPS,
+) -> TrialRun:
+    """Run the first rounds of the method ``name`` with its default options, but for the cheap ones among them.
+
+    images: of each client.
+    """
     e = Experiment(
         dataset="digits", model=model, width=width, partition="iid", alpha=None, clients=clients, sampled=clients,
-        rounds=2, batch_size=2, momentum=0.0, method=name, method_options=CHEAP.get(name, {}),
+        rounds=2, batch_size=batch_size, momentum=0.0, method=name, method_options=own_options(name, cheap),
     )  # fmt: skip
-    method, progress = prepare(e, noise(2 * clients, classes))
+    method, progress = prepare(e, noise(images * clients, classes))
     statistics = 4 * method.net.buffer_size
     with worker_pool(1) as pool:
-        traffic = [play_round(method, progress, pool) for _ in range(2)]
-    down, up = ([int(t[f"bytes_{way}"] / clients) - statistics for t in traffic] for way in ("down", "up"))
-    return Played(method, progress, (down[0], down[1]), (up[0], up[1]))
+        traffic = [play_round(method, progress, pool) for _ in range(rounds)]
+    down, up = ([int(sent[f"bytes_{way}"] / clients) - statistics for sent in traffic] for way in ("down", "up"))
+    return TrialRun(method, progress, down, up)
+
+
+def own_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the options that a method has."""
+    return {name: value for name, value in options.items() if name in options_of(REGISTRY[method])}
 
 
 def noise(n: int, classes: int, shape: tuple[int, int, int] = (3, 32, 32)) -> Dataset:

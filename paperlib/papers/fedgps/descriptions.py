@@ -6,7 +6,7 @@ import pandas as pd
 
 from paperlib.papers import settings
 from paperlib.papers.printed import printed_table
-from paperlib.runs.traffic import played
+from paperlib.runs.traffic import trial_run
 
 CLASSES, FEATURES = 10, 512  # of Table 5's example, CIFAR-10 with ResNet-18
 VARIANT = {"FedAvg": "fedavg", "FedGPS": "fedgps"}
@@ -17,7 +17,7 @@ def communication_costs() -> pd.DataFrame:
 
     Numbers per sampled client. FedGPS-CF is added; section B.1 states its costs in the text.
     """
-    counted = {name: played(name, "resnet18", CLASSES) for name in ("fedavg", "fedgps", "fedgps_cf")}
+    counted = {name: trial_run(name, "resnet18", CLASSES) for name in ("fedavg", "fedgps", "fedgps_cf")}
     fedavg = sum(counted["fedavg"].down[1:] + counted["fedavg"].up[1:])
     rows = []
     for way in ("download", "upload"):

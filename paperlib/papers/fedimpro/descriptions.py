@@ -15,14 +15,14 @@ from paperlib.methods.catalogue import paper
 from paperlib.papers.fedimpro.setting import COMPARED, FEMNIST, METHODS, experiment
 from paperlib.papers.printed import printed_table
 from paperlib.papers.rows import TITLES, Row, printed_rows
-from paperlib.runs.traffic import played
+from paperlib.runs.traffic import trial_run
 
 
 def shared_things() -> pd.DataFrame:
     """Per method: tensors beyond the model that a sampled client receives and sends, and the traffic in models."""
     rows: dict[str, dict[str, Any]] = {}
     for name, method in REGISTRY.items():
-        seen = played(name, "mlp", width=0.25)
+        seen = trial_run(name, "mlp", width=0.25)
         model = 4 * seen.method.net.size
         down, up = seen.down[1] / model, seen.up[1] / model
         if max(down, up) <= 1:
