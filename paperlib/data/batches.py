@@ -108,18 +108,6 @@ def make_batch(data: Dataset, draws: Tensor, how: Augmentation) -> tuple[Tensor,
     return x, data.train_labels[chosen]
 
 
-def epoch(
-    data: Dataset, indices: Tensor, batch_size: int, augment: bool | str, stream: Generator
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """One pass over the training samples ``indices`` [n] in random order: x float32 [B, C, H, W], y int64 [B].
-
-    augment: one of `AUGMENTATIONS`; True is "crop_flip" and False is "none". Raises ValueError for another name.
-    """
-    how = augmentation(augment)
-    for draws in split(draw_epoch(data, indices, how, stream), batch_size):
-        yield make_batch(data, draws, how)
-
-
 def crop_margin(width: int) -> int:
     """Padding of crops in pixels: an eighth of the width, 4 for 28 and 32, 8 for 64 (GC-Fed)."""
     return -(-width // 8)

@@ -7,7 +7,7 @@ is started as one. What a step draws is drawn on the host before each replay. Sh
 import contextlib
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from paperlib.data.batches import augmentation, draw_epoch, make_batch, split
+from paperlib.data.batches import augmentation, make_batch
 from paperlib.federated.context import Batch, Visit
-from paperlib.federated.local import Job, Trained, train_step
-from paperlib.random_streams import RepeatedDraws, rng
+from paperlib.federated.local import Job, Trained, step_by_step, train_client, train_step
+from paperlib.random_streams import RepeatedDraws
 from paperlib.timing import part
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
@@ -128,32 +128,22 @@ class Captured:
         self.record, self.recordable = record, True
         self.recordings: dict[Any, Recording] = {}
 
-    @part("other")
     def __call__(self, job: Job) -> Trained:
-        e, data, method = job.context.experiment, job.context.data, job.method
-        order, how = rng(e.seed, "batches", job.round, job.client), augmentation(e.augment)
-        visit, theta_0 = job.begin()
-        theta = theta_0.clone()
-        for visit.epoch in range(e.local_epochs):
-            with part("method"):
-                method.begin_epoch(theta, job.shared, job.own, visit)
-            recording = None
-            for draws in split(draw_epoch(data, job.context.indices[job.client], how, order), e.batch_size):
-                full = draws.shape[1] == e.batch_size
-                if recording is None and full and self.recordable:
-                    recording = self.recording(job, visit, theta, draws)
-                if recording is None:
-                    x, y = make_batch(data, draws, how)
-                    batch = Batch(x=x.to(theta.dtype), y=y, **vars(visit))
-                    theta = train_step(method, theta, batch, job.shared, job.own)
-                elif full:
-                    recording.replay(draws)
-                else:
-                    recording.step(draws)
-                visit.optimizer.steps += 1
-            if recording is not None:
-                theta = recording.unload(visit)
-        return job.end(visit, theta_0, theta)
+        return train_client(*job, self.take_steps)
+
+    def take_steps(self, job: Job, visit: Visit, theta: Tensor, batches: Iterable[Tensor]) -> Tensor:
+        """Take the steps of an epoch, from the first full batch on in the memory of a recording."""
+        recording = None
+        for draws in batches:
+            full = draws.shape[1] == job.context.experiment.batch_size
+            if recording is None and full and self.recordable:
+                recording = self.recording(job, visit, theta, draws)
+            if recording is None:
+                theta = step_by_step(job, visit, theta, [draws])
+                continue
+            (recording.replay if full else recording.step)(draws)
+            visit.optimizer.steps += 1
+        return theta if recording is None else recording.unload(visit)
 
     def recording(self, job: Job, visit: Visit, theta: Tensor, draws: Tensor) -> Recording | None:
         """Return this client's CUDA graph (recorded on first use), loaded with its state; None if there is none."""

@@ -1,12 +1,13 @@
 """Local training: what one sampled client does in one round."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from paperlib.data.batches import epoch
+from paperlib.data.batches import augmentation, draw_epoch, make_batch, split
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
 from paperlib.federated.method import FedAvg, State
 from paperlib.federated.uploads import Upload
@@ -58,6 +59,20 @@ class Trained:
     own: State
 
 
+# The new theta [P] after a client's steps from theta [P] on batches of `draw_epoch` [rows, B].
+TakeSteps = Callable[[Job, Visit, Tensor, Iterable[Tensor]], Tensor]
+
+
+def step_by_step(job: Job, visit: Visit, theta: Tensor, batches: Iterable[Tensor]) -> Tensor:
+    """Take the steps of `TakeSteps` in turn."""
+    data, how = job.context.data, augmentation(job.context.experiment.augment)
+    for draws in batches:
+        x, y = make_batch(data, draws, how)
+        theta = train_step(job.method, theta, Batch(x=x.to(theta.dtype), y=y, **vars(visit)), job.shared, job.own)
+        visit.optimizer.steps += 1
+    return theta
+
+
 @part("other")  # but for the parts within; the aggregation waits for it
 def train_client(
     context: Context,
@@ -68,19 +83,18 @@ def train_client(
     buffers: Tensor,
     shared: State,
     own: State,
+    take_steps: TakeSteps = step_by_step,
 ) -> Trained:
-    """The local epochs of one client that received the model theta [P] with buffers [Q]."""
-    e = context.experiment
-    order = rng(e.seed, "batches", round, client)
-    job = Job(context, method, round, client, theta, buffers, shared, own)
+    """Train the local epochs of one client that received the model theta [P] with buffers [Q]."""
+    e, job = context.experiment, Job(context, method, round, client, theta, buffers, shared, own)
+    order, how = rng(e.seed, "batches", round, client), augmentation(e.augment)
     visit, theta_0 = job.begin()
     theta = theta_0.clone()
     for visit.epoch in range(e.local_epochs):
         with part("method"):
             method.begin_epoch(theta, shared, own, visit)
-        for x, y in epoch(context.data, context.indices[client], e.batch_size, e.augment, order):
-            theta = train_step(method, theta, Batch(x=x.to(theta.dtype), y=y, **vars(visit)), shared, own)
-            visit.optimizer.steps += 1
+        draws = draw_epoch(context.data, context.indices[client], how, order)
+        theta = take_steps(job, visit, theta, split(draws, e.batch_size))
     return job.end(visit, theta_0, theta)
 
 

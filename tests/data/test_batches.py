@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from paperlib.data.batches import AUGMENTATIONS, crop_and_flip, cut_out, epoch, fill, normalise, standardise
+from paperlib.data.batches import AUGMENTATIONS, crop_and_flip, cut_out, fill, normalise, standardise
 from paperlib.data.datasets import Dataset
 from paperlib.random_streams import rng
+
+from ..batches import epoch
 
 
 def images(*shape: int, seed: int = 0) -> Tensor:

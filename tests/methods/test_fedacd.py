@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
 
 from paperlib import Experiment, run
-from paperlib.data.batches import epoch
 from paperlib.data.datasets import Dataset
 from paperlib.federated.local import start_visit, train_client
 from paperlib.federated.simulator import play_round, sampled_clients, simulate
@@ -19,6 +18,8 @@ from paperlib.methods.math.label_matrix import label_matrix, score, shift_matrix
 from paperlib.random_streams import rng, torch_rng
 from paperlib.runs.measures import measures_of
 from paperlib.runs.prepare import prepare
+
+from ..batches import epoch
 
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}
 BATCH_NORM = SKEWED | {"model": "resnet18", "width": 1 / 16, "batch_size": 12}

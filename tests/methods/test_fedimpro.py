@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib import Experiment, run
-from paperlib.data.batches import epoch
 from paperlib.federated.local import train_client
 from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.progress import Progress
@@ -21,6 +20,8 @@ from paperlib.methods.math.losses import correlation
 from paperlib.random_streams import rng, torch_rng
 from paperlib.runs.check import check
 from paperlib.runs.store import Store
+
+from ..batches import epoch
 
 NAMES = ("mu", "s")
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}

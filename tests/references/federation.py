@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector, vector_to_parameters
 
-from paperlib.data.batches import augmentation, draw_epoch, epoch, make_batch, normalise
+from paperlib.data.batches import augmentation, draw_epoch, make_batch, normalise
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import sampled_clients
 from paperlib.methods import FedAvg
 from paperlib.random_streams import rng, torch_rng
+from tests.batches import epoch
 from tests.references.modules import Plain, plain_network
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (x [B, ...], y [B]) -> scalar
