@@ -27,7 +27,7 @@ from paperlib import files
 from paperlib.experiment import Experiment
 from paperlib.federated.client_states import ClientStates
 from paperlib.federated.evaluation import evaluate
-from paperlib.federated.local import Job, Trained, train_client
+from paperlib.federated.local import ClientTask, Trained, train_client
 from paperlib.federated.method import FedAvg, State
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import Round, evaluated_now
@@ -80,7 +80,7 @@ class Federated(Strategy):
         weights = self.method.weights(self.round.cohort)
         return [self.message(self.round.start(client), p) for client, p in zip(self.round.cohort, weights, strict=True)]
 
-    def message(self, job: Job, weight: float) -> Message:
+    def message(self, job: ClientTask, weight: float) -> Message:
         """A client's task, to the node that it belongs to; weight: of the client in the average."""
         tensors = {"theta": job.theta, "buffers": job.buffers, **named("shared", job.shared)}
         task = {"experiment": self.experiment.to_json(), "round": job.round, "client": job.client, "weight": weight}
@@ -167,14 +167,14 @@ def reply(message: Message, state: RecordDict) -> Message:
     own = before = kept(state, name, method, number)
     if own is None:
         own = method.client_init(client, tensors["theta"])
-    job = Job(
+    job = ClientTask(
         method.context, method, number, client, tensors["theta"], tensors["buffers"], under("shared", tensors), own
     )
     with worker_pool(1) as pool, arithmetic(e.precision):
         trained = pool.submit(train_client, *job).result()
     own = trained.own
     if method.weight(cast(float, task["weight"]), trained.upload) == 0:  # the server leaves this visit out
-        own = {} if before is None else method.absent(before)
+        own = {} if before is None else method.keep_when_absent(before)
     if own or before is not None:
         state[name] = packed(own)
         state[f"{name}, round"] = ConfigRecord({"round": number})
@@ -189,7 +189,7 @@ def kept(state: RecordDict, name: str, method: FedAvg, round: int) -> State | No
         return None
     own = unpacked(state.array_records[name])
     last = cast(int, state.config_records[f"{name}, round"]["round"])
-    return own if last == round - 1 else method.absent(own)
+    return own if last == round - 1 else method.keep_when_absent(own)
 
 
 @cache

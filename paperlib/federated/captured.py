@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 
 from paperlib.data.batches import augmentation, make_batch
 from paperlib.federated.context import Batch, Visit
-from paperlib.federated.local import Job, Trained, step_by_step, train_client, train_step
+from paperlib.federated.local import ClientTask, Trained, step_by_step, train_client, train_step
 from paperlib.random_streams import RepeatedDraws
 from paperlib.timing import part
 
@@ -52,12 +52,12 @@ def cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
 
 
 class Recording:
-    """A local step on memory of its own, shared by clients with the same tensor names and the same phase."""
+    """A local step on memory of its own, for clients with the same tensor names and the same `graph_key`."""
 
-    def __init__(self, job: Job, visit: Visit, theta: Tensor, draws: Tensor, record: Record):
-        self.job = job
+    def __init__(self, task: ClientTask, visit: Visit, theta: Tensor, draws: Tensor, record: Record):
+        self.task = task
         self.visit = replace(visit, generator=torch.Generator(), stream=copy.deepcopy(visit.stream))
-        self.memory: Tree = tree_map(torch.clone, _tensors(job, visit, theta))
+        self.memory: Tree = tree_map(torch.clone, _tensors(task, visit, theta))
         self.optimizer = replace(visit.optimizer, rate=self.memory["lr"], buffer=self.memory["momentum"])
         self.draws, self.drawn = draws.clone(), RepeatedDraws()
         self.graph = record(self._record)
@@ -75,19 +75,19 @@ class Recording:
 
     def step(self, draws: Tensor) -> None:
         """A step on the images of `draw_epoch` [rows, B], which changes the memory in place."""
-        memory, e = self.memory, self.job.context.experiment
-        x, y = make_batch(self.job.context.data, draws, augmentation(e.augment))
+        memory, e = self.memory, self.task.context.experiment
+        x, y = make_batch(self.task.context.data, draws, augmentation(e.augment))
         names = ("theta_global", "buffers_global", "buffers", "counts")
         own = {name: memory[name] for name in names} | {"notes": dict(memory["notes"]), "optimizer": self.optimizer}
         batch = Batch(x=x.to(memory["theta"].dtype), y=y, **vars(self.visit) | own)
-        theta = train_step(self.job.method, memory["theta"], batch, memory["shared"], memory["own"])
+        theta = train_step(self.task.method, memory["theta"], batch, memory["shared"], memory["own"])
         after = memory | {"theta": theta, "momentum": self.optimizer.buffer, "notes": batch.notes}
         self.optimizer.buffer = memory["momentum"]
         tree_map(_write, memory, after)
 
-    def load(self, job: Job, visit: Visit, theta: Tensor) -> None:
+    def load(self, task: ClientTask, visit: Visit, theta: Tensor) -> None:
         """Copy a client's tensors into the memory."""
-        tree_map(_write, self.memory, _tensors(job, visit, theta))
+        tree_map(_write, self.memory, _tensors(task, visit, theta))
         _hand_streams(visit, self.visit)
 
     def unload(self, visit: Visit) -> Tensor:
@@ -109,12 +109,12 @@ def _hand_streams(source: Visit, target: Visit) -> None:
     target.stream.bit_generator.state = source.stream.bit_generator.state
 
 
-def _tensors(job: Job, visit: Visit, theta: Tensor) -> Tree:
+def _tensors(task: ClientTask, visit: Visit, theta: Tensor) -> Tree:
     """All tensors that a step reads or changes."""
     return {
         "theta": theta, "momentum": visit.optimizer.buffer, "buffers": visit.buffers, "notes": visit.notes,
-        "theta_global": job.theta, "buffers_global": job.buffers, "counts": visit.counts, "shared": job.shared,
-        "own": job.state, "lr": torch.full((), visit.optimizer.lr, dtype=theta.dtype, device=theta.device),
+        "theta_global": task.theta, "buffers_global": task.buffers, "counts": visit.counts, "shared": task.shared,
+        "own": task.state, "lr": torch.full((), visit.optimizer.lr, dtype=theta.dtype, device=theta.device),
     }  # fmt: skip
 
 
@@ -128,36 +128,36 @@ class Captured:
         self.record, self.recordable = record, True
         self.recordings: dict[Any, Recording] = {}
 
-    def __call__(self, job: Job) -> Trained:
-        return train_client(*job, self.take_steps)
+    def __call__(self, task: ClientTask) -> Trained:
+        return train_client(*task, self.take_steps)
 
-    def take_steps(self, job: Job, visit: Visit, theta: Tensor, batches: Iterable[Tensor]) -> Tensor:
+    def take_steps(self, task: ClientTask, visit: Visit, theta: Tensor, batches: Iterable[Tensor]) -> Tensor:
         """Take the steps of an epoch, from the first full batch on in the memory of a recording."""
         recording = None
         for draws in batches:
-            full = draws.shape[1] == job.context.experiment.batch_size
+            full = draws.shape[1] == task.context.experiment.batch_size
             if recording is None and full and self.recordable:
-                recording = self.recording(job, visit, theta, draws)
+                recording = self.recording(task, visit, theta, draws)
             if recording is None:
-                theta = step_by_step(job, visit, theta, [draws])
+                theta = step_by_step(task, visit, theta, [draws])
                 continue
             (recording.replay if full else recording.step)(draws)
             visit.optimizer.steps += 1
         return theta if recording is None else recording.unload(visit)
 
-    def recording(self, job: Job, visit: Visit, theta: Tensor, draws: Tensor) -> Recording | None:
+    def recording(self, task: ClientTask, visit: Visit, theta: Tensor, draws: Tensor) -> Recording | None:
         """Return this client's CUDA graph (recorded on first use), loaded with its state; None if there is none."""
-        names = (frozenset(job.state), frozenset(job.shared), frozenset(visit.notes))
-        key = (job.method.phase(visit), *names)
+        names = (frozenset(task.state), frozenset(task.shared), frozenset(visit.notes))
+        key = (task.method.graph_key(visit), *names)
         if key not in self.recordings:
             try:
-                self.recordings[key] = Recording(job, visit, theta, draws, self.record)
+                self.recordings[key] = Recording(task, visit, theta, draws, self.record)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
                 self.recordable = False
                 reason = str(error.__context__ or error).partition("\n")[0]
-                warnings.warn(f"{job.context.experiment} is played without a CUDA graph: {reason}", stacklevel=2)
+                warnings.warn(f"{task.context.experiment} is played without a CUDA graph: {reason}", stacklevel=2)
                 return None
-        self.recordings[key].load(job, visit, theta)
+        self.recordings[key].load(task, visit, theta)
         return self.recordings[key]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from paperlib.federated.captured import Captured
-from paperlib.federated.local import Job, Trained, train_client
+from paperlib.federated.local import ClientTask, Trained, train_client
 from paperlib.federated.method import FedAvg
 from paperlib.workers import Workers
 
@@ -17,29 +17,29 @@ ENGINES = ("auto", "sequential", "captured")
 AHEAD = 8  # clients that may be trained out of turn: what they send waits in memory
 
 
-class Opened(Protocol):
-    """A round before the clients train: who takes part, and the job of each."""
+class RoundPlan(Protocol):
+    """A round before the clients train: the cohort and the task of each of its clients."""
 
     method: FedAvg
     cohort: list[int]
 
-    def start(self, client: int) -> Job: ...
+    def start(self, client: int) -> ClientTask: ...
 
 
-Train = Callable[[Opened, Executor], Iterable[Trained]]
+Train = Callable[[RoundPlan, Executor], Iterable[Trained]]
 
 
 @dataclass(frozen=True)
 class Engine:
-    """name: one of `ENGINES`. reason: why it is not the one that was asked for, or empty. train: trains a cohort."""
+    """name: one of `ENGINES`. train: trains a cohort. reason: why it is not the one asked for; or empty."""
 
     name: str
     train: Train
     reason: str = ""
 
 
-def one_after_another(round: Opened, pool: Executor) -> Iterable[Trained]:
-    """Each client by itself, several side by side in the threads of the pool; results in the order of the cohort."""
+def one_after_another(round: RoundPlan, pool: Executor) -> Iterable[Trained]:
+    """Train each client by itself, several side by side in the pool's threads; yield in the order of the cohort."""
 
     def train(client: int) -> Trained:
         return train_client(*round.start(client))

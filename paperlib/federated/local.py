@@ -1,4 +1,4 @@
-"""Local training: what one sampled client does in one round."""
+"""Train one sampled client for one round."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from paperlib.timing import part
 MOMENTUM = "optimizer/momentum"  # entry of a client's state: the momentum buffer that it keeps between rounds
 
 
-class Job(NamedTuple):
+class ClientTask(NamedTuple):
     """One client's part in one round: the arguments of `train_client`."""
 
     context: Context
@@ -31,18 +31,18 @@ class Job(NamedTuple):
 
     @property
     def state(self) -> State:
-        """The method's part of the client's persistent state, without the engine's."""
+        """Return the method's part of the client's persistent state, without the engine's."""
         return {name: value for name, value in self.own.items() if "/" not in name}
 
     def begin(self) -> tuple[Visit, Tensor]:
-        """The client's visit, and the model theta_0 [P] that its local epochs start from."""
+        """Return the client's visit, and the model theta_0 [P] that its local epochs start from."""
         visit = start_visit(self.context, self.round, self.client, self.theta, self.buffers, self.own)
         with part("method"):
             return visit, self.method.begin(self.theta, self.shared, self.own, visit)
 
     @part("method")
     def end(self, visit: Visit, theta_0: Tensor, theta: Tensor) -> "Trained":
-        """The result of a visit that began at theta_0 [P] and ended at theta [P]."""
+        """Return the result of a visit that began at theta_0 [P] and ended at theta [P]."""
         upload, own = self.method.end(theta_0, theta, self.shared, self.own, visit)
         if self.context.experiment.momentum_buffer == "keep":
             own = own | {MOMENTUM: visit.optimizer.buffer}
@@ -60,15 +60,15 @@ class Trained:
 
 
 # The new theta [P] after a client's steps from theta [P] on batches of `draw_epoch` [rows, B].
-TakeSteps = Callable[[Job, Visit, Tensor, Iterable[Tensor]], Tensor]
+TakeSteps = Callable[[ClientTask, Visit, Tensor, Iterable[Tensor]], Tensor]
 
 
-def step_by_step(job: Job, visit: Visit, theta: Tensor, batches: Iterable[Tensor]) -> Tensor:
+def step_by_step(task: ClientTask, visit: Visit, theta: Tensor, batches: Iterable[Tensor]) -> Tensor:
     """Take the steps of `TakeSteps` in turn."""
-    data, how = job.context.data, augmentation(job.context.experiment.augment)
+    data, how = task.context.data, augmentation(task.context.experiment.augment)
     for draws in batches:
         x, y = make_batch(data, draws, how)
-        theta = train_step(job.method, theta, Batch(x=x.to(theta.dtype), y=y, **vars(visit)), job.shared, job.own)
+        theta = train_step(task.method, theta, Batch(x=x.to(theta.dtype), y=y, **vars(visit)), task.shared, task.own)
         visit.optimizer.steps += 1
     return theta
 
@@ -86,21 +86,21 @@ def train_client(
     take_steps: TakeSteps = step_by_step,
 ) -> Trained:
     """Train the local epochs of one client that received the model theta [P] with buffers [Q]."""
-    e, job = context.experiment, Job(context, method, round, client, theta, buffers, shared, own)
+    e, task = context.experiment, ClientTask(context, method, round, client, theta, buffers, shared, own)
     order, how = rng(e.seed, "batches", round, client), augmentation(e.augment)
-    visit, theta_0 = job.begin()
+    visit, theta_0 = task.begin()
     theta = theta_0.clone()
     for visit.epoch in range(e.local_epochs):
         with part("method"):
             method.begin_epoch(theta, shared, own, visit)
         draws = draw_epoch(context.data, context.indices[client], how, order)
-        theta = take_steps(job, visit, theta, split(draws, e.batch_size))
-    return job.end(visit, theta_0, theta)
+        theta = take_steps(task, visit, theta, split(draws, e.batch_size))
+    return task.end(visit, theta_0, theta)
 
 
 @part("method")
 def train_step(method: FedAvg, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
-    """One step of local training from theta [P], which may change in place: the new theta [P]."""
+    """Take one local step from theta [P], which may change in place; return the new theta [P]."""
     g = method.gradient(theta, batch, shared, own)
     if (bound := method.context.experiment.clip) is not None:
         clip_norm(g, bound)
@@ -108,14 +108,14 @@ def train_step(method: FedAvg, theta: Tensor, batch: Batch, shared: State, own: 
 
 
 def clip_norm(g: Tensor, bound: float) -> Tensor:
-    """g [P] scaled down to the norm ``bound`` if it is longer, in place."""
+    """Scale g [P] down to the norm ``bound`` if it is longer, in place."""
     return g.mul_((bound / (g.norm() + 1e-6)).clamp(max=1.0))
 
 
 def start_visit(
     context: Context, round: int, client: int, theta: Tensor, buffers: Tensor, own: State | None = None
 ) -> Visit:
-    """A client's visit before its first step; its learning rate is that of the round."""
+    """Return a client's visit before its first step, with the learning rate of the round."""
     e = context.experiment
     lr = e.lr * e.lr_decay ** (round - 1)
     kept = own.get(MOMENTUM) if e.momentum_buffer == "keep" and own else None

@@ -29,12 +29,12 @@ class FedAvg(Options):
     """
 
     context: Context = field(init=False, repr=False, compare=False)
-    # Whether `loss` calls that of its base; where it does not, a base that changes `loss` would be lost.
+    # False if `loss` does not call that of its base, so that a base that changes `loss` would be lost.
     passes_loss_on: ClassVar[bool] = True
-    # Whether "delta" in an upload is theta - theta_0, and whether the method's hooks rely on that.
+    # True if "delta" in an upload is theta - theta_0; true if the method's hooks rely on that.
     sends_update: ClassVar[bool] = True
     needs_update: ClassVar[bool] = False
-    # Whether every sampled client must count equally.
+    # True if every sampled client must count equally.
     needs_uniform: ClassVar[bool] = False
     # Methods that it cannot be combined with, and why.
     excludes: ClassVar[dict[type["FedAvg"], str]] = {}
@@ -49,29 +49,29 @@ class FedAvg(Options):
         return self
 
     def outputs(self, classes: int) -> int:
-        """Outputs of the network for so many classes; called before there is a network."""
+        """Return the number of the network's outputs for so many classes; called before there is a network."""
         return classes
 
     # -- server, before the clients
 
     def server_init(self, theta: Tensor) -> State:
-        """Server state before round 1."""
+        """Return the server state before round 1."""
         return {}
 
     def client_init(self, client: int, theta: Tensor) -> State:
-        """State of a client that takes part for the first time; theta [P] is the global model it receives."""
+        """Return the state of a client that takes part for the first time; theta [P] is the model it receives."""
         return {}
 
     def broadcast(self, server: State, theta: Tensor) -> State:
-        """What every sampled client receives beside theta; only tensors are sent and counted."""
+        """Return the tensors that every sampled client receives beside theta; they are counted as sent."""
         return {}
 
     def send(self, server: State, theta: Tensor, position: int) -> Tensor:
-        """The model [P] that the client at a position (from 0) among the sampled ones receives."""
+        """Return the model [P] for the client at a position (from 0) among the sampled ones."""
         return theta
 
     def weights(self, cohort: list[int]) -> list[float]:
-        """Aggregation weights p_k of the sampled clients, summing to one: uniform or by number of samples."""
+        """Return the weights p_k of the sampled clients, summing to one: uniform or by number of samples."""
         sizes = self.context.sizes[cohort].double()
         if self.context.experiment.weighting == "uniform":
             sizes = torch.ones_like(sizes)
@@ -80,18 +80,18 @@ class FedAvg(Options):
     # -- client
 
     def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
-        """Where a client starts, [P]; what it works out once from what it received goes into ``visit.notes``."""
+        """Return the client's starting point [P], and put what it derives once per round into ``visit.notes``."""
         return theta
 
     def begin_epoch(self, theta: Tensor, shared: State, own: State, visit: Visit) -> None:
-        """What a client works out anew before each local epoch, into ``visit.notes``."""
+        """Put what a client derives anew before each local epoch into ``visit.notes``."""
 
-    def phase(self, visit: Visit) -> tuple[object, ...]:
-        """What a local step takes from a visit beside tensors; a recorded step holds while it stays the same."""
+    def graph_key(self, visit: Visit) -> tuple[object, ...]:
+        """Return the non-tensor inputs of a local step; a recorded graph is reused only while they are equal."""
         return ()
 
     def logits(self, theta: Tensor, batch: Batch) -> Tensor:
-        """The network in training mode on a batch, [B, C]."""
+        """Return the network's logits [B, C] on a batch, in training mode."""
         x = batch.x if batch.hidden is None else batch.hidden
         return self.net(theta, x, start=batch.start, buffers=batch.buffers, train=True, generator=batch.generator)
 
@@ -100,11 +100,11 @@ class FedAvg(Options):
         return cross_entropy(logits, batch.y)
 
     def loss(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
-        """What a client minimises, on a mini-batch; scalar in nats."""
+        """Return the loss of a mini-batch that a client minimises; scalar in nats."""
         return self.logit_loss(self.logits(theta, batch), batch)
 
     def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
-        """Gradient of `loss` at theta, [P], in memory of its own."""
+        """Return the gradient of `loss` at theta, [P], in memory of its own."""
         return gradient(lambda theta: self.loss(theta, batch, shared, own), theta)
 
     def local_step(self, theta: Tensor, g: Tensor, shared: State, own: State, optimizer: Optimizer) -> Tensor:
@@ -115,17 +115,17 @@ class FedAvg(Options):
         return optimizer.descend(theta, optimizer.buffer)
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
-        """What a client sends after its local epochs, and its new state; ``visit.optimizer.steps`` counts its steps."""
+        """Return a client's upload and new state after its local epochs; ``visit.optimizer.steps`` counts its steps."""
         return {"delta": theta - theta_0}, own
 
-    def absent(self, own: State) -> State:
-        """What a client keeps of its state when it misses a round; not asked again while it goes on missing them."""
+    def keep_when_absent(self, own: State) -> State:
+        """Return the state kept after a missed round; called once per series of missed rounds."""
         return own
 
     # -- server, after the clients
 
     def weight(self, p: float, upload: Upload) -> float:
-        """Weight of an upload in the averages of this round, up to a common factor; 0 leaves the client out."""
+        """Return the weight of an upload in this round's averages, up to a common factor; 0 leaves the client out."""
         return p
 
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
@@ -133,22 +133,22 @@ class FedAvg(Options):
         totals.add("delta", upload["delta"], p)
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
-        """New global model [P] and server state from the sums of the round."""
+        """Return the new global model [P] and server state from the sums of the round."""
         return theta + totals.mean("delta"), server
 
     def finish(self, theta: Tensor, server: State) -> Tensor:
-        """The model that is evaluated, [P]."""
+        """Return the model that is evaluated, [P]."""
         return theta
 
 
-def conclude(method: FedAvg, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
-    """New global model [P] and server state of a round; the mean over no clients is NaN, which ends the run."""
+def finish_round(method: FedAvg, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
+    """Return the new global model [P] and server state; the mean over no clients is NaN, which ends the run."""
     return method.aggregate(server, theta, totals) if totals else (theta + torch.zeros_like(theta) / 0.0, server)
 
 
 def aggregate_uploads(method: FedAvg, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-    """Collect uploads and conclude their round."""
+    """Collect uploads and finish their round."""
     totals = Totals()
     for p, client, upload in uploads:
         method.collect(server, totals, p, client, upload)
-    return conclude(method, server, theta, totals)
+    return finish_round(method, server, theta, totals)

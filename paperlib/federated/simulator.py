@@ -11,8 +11,8 @@ from paperlib.federated.client_states import ClientStates
 from paperlib.federated.context import Context
 from paperlib.federated.engines import SEQUENTIAL, Engine
 from paperlib.federated.evaluation import evaluate
-from paperlib.federated.local import Job, Trained
-from paperlib.federated.method import FedAvg, conclude
+from paperlib.federated.local import ClientTask, Trained
+from paperlib.federated.method import FedAvg, finish_round
 from paperlib.federated.progress import NO_MEASURES, LocalModel, Measures, Progress, RoundSnapshot, Row
 from paperlib.federated.uploads import Totals
 from paperlib.random_streams import rng, torch_rng
@@ -28,7 +28,7 @@ def bind(method: FedAvg, context: Context, dtype: torch.dtype = torch.float32) -
 
 
 def sampled_clients(experiment: Experiment, round: int) -> list[int]:
-    """Clients that take part in a round (from 1), ascending; the same for every method."""
+    """Return the clients that take part in a round (from 1), ascending; the same for every method."""
     draw = rng(experiment.seed, "participation", round)
     return sorted(draw.choice(experiment.clients, experiment.sampled, replace=False).tolist())
 
@@ -56,25 +56,25 @@ def simulate(
 
 
 def unfinished(method: FedAvg, progress: Progress) -> bool:
-    """Whether there is a round left to play."""
+    """Return True if there is a round left."""
     return progress.round < method.context.experiment.rounds and progress.finite
 
 
 def evaluated_now(experiment: Experiment, round: int) -> bool:
-    """Whether there is an evaluation after a round."""
+    """Return True if there is an evaluation after a round."""
     e = experiment
     return round % e.eval_every == 0 or round == e.rounds
 
 
 def _keeps_local_models(measures: Measures, method: FedAvg, progress: Progress) -> bool:
-    """Whether the local models of the next round are needed after it."""
+    """Return True if the measures need the local models of the next round."""
     return measures.local_models and evaluated_now(method.context.experiment, progress.round + 1)
 
 
 def _measured(
     method: FedAvg, progress: Progress, local_models: list[LocalModel] | None, pool: Executor, measures: Measures
 ) -> Row:
-    """What is measured after the round just played; nothing where it is not evaluated."""
+    """Return the measurements after the last round; none if it is not evaluated."""
     context = method.context
     if not progress.finite or not evaluated_now(context.experiment, progress.round):
         return {}
@@ -102,7 +102,7 @@ def play_round(
 
 
 class Round:
-    """The next round of a run: who takes part (``cohort``), the job of each, and the aggregation of the results.
+    """The next round of a run: who takes part (``cohort``), the task of each, and the aggregation of the results.
 
     A sampled client without samples takes no part; a round in which none has samples leaves the model as it is.
     """
@@ -113,14 +113,14 @@ class Round:
         self.cohort = [client for client in sampled if method.context.sizes[client]]
         self.shared = method.broadcast(progress.server, progress.theta)
 
-    def start(self, client: int) -> Job:
-        """The job of a client of the cohort."""
+    def start(self, client: int) -> ClientTask:
+        """The task of a client of the cohort."""
         method, progress = self.method, self.progress
         theta = method.send(progress.server, progress.theta, self.cohort.index(client))
         own = progress.clients.get(client)
         if own is None:
             own = method.client_init(client, theta)
-        return Job(method.context, method, self.number, client, theta, progress.buffers, self.shared, own)
+        return ClientTask(method.context, method, self.number, client, theta, progress.buffers, self.shared, own)
 
     def close(self, trained_clients: Iterable[Trained], local_models: list[LocalModel] | None = None) -> Row:
         """Aggregate the cohort's results, which come in its order, and move the run on; returns the bytes sent.
@@ -151,7 +151,7 @@ class Round:
                 local_models.append(LocalModel(client, weight, trained.theta, trained.buffers))
             method.collect(progress.server, totals, weight, client, trained.upload | {"buffers": trained.buffers})
         if cohort:
-            progress.theta, progress.server = conclude(method, progress.server, progress.theta, totals)
+            progress.theta, progress.server = finish_round(method, progress.server, progress.theta, totals)
             progress.buffers = mean_buffers.div_(total or 1.0)
         progress.round = self.number
         return {"bytes_up": float(bytes_up), "bytes_down": float(bytes_down)}
@@ -159,11 +159,11 @@ class Round:
 
 def _miss_round(method: FedAvg, clients: ClientStates, absent: Iterable[int]) -> None:
     """Drop the state that clients no longer need after missing a round."""
-    if type(method).absent is FedAvg.absent:  # nothing is dropped, so nothing need be read and written
+    if type(method).keep_when_absent is FedAvg.keep_when_absent:  # nothing is dropped, so no state need be read
         return
     for client in absent:
         if client in clients:
-            clients[client] = method.absent(clients[client])
+            clients[client] = method.keep_when_absent(clients[client])
 
 
 def bytes_of(*tensors: Tensor) -> int:

@@ -37,9 +37,9 @@ class OtherClients(FedAvg):
         seen = {"seen": torch.ones((), dtype=torch.bool)} if self.require_history else {}
         return upload, own | {"delta": upload["delta"]} | seen
 
-    def absent(self, own: State) -> State:
+    def keep_when_absent(self, own: State) -> State:
         """The client's own update is of use in the next round only."""
-        return {name: value for name, value in super().absent(own).items() if name != "delta"}
+        return {name: value for name, value in super().keep_when_absent(own).items() if name != "delta"}
 
     def weight(self, p: float, upload: Upload) -> float:
         """A client whose update is not finite is left out."""

@@ -87,8 +87,8 @@ class Surrogates(FedAvg):
         """Whether the features of the current epoch enter the client's prototypes."""
         return self.prototypes == "training" and visit.epoch == self.context.experiment.local_epochs - 1
 
-    def phase(self, visit: Visit) -> tuple[object, ...]:
-        return (*super().phase(visit), self.takes_prototypes(visit))
+    def graph_key(self, visit: Visit) -> tuple[object, ...]:
+        return (*super().graph_key(visit), self.takes_prototypes(visit))
 
     def begin_epoch(self, theta: Tensor, shared: State, own: State, visit: Visit) -> None:
         super().begin_epoch(theta, shared, own, visit)

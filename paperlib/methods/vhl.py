@@ -56,8 +56,8 @@ class VHL(FedAvg):
             self.images = surrogate_set(self.surrogate, *sizes, self.surrogate_seed, device)
         return self
 
-    def phase(self, visit: Visit) -> tuple[object, ...]:
-        return (*super().phase(visit), self.aligns(visit))
+    def graph_key(self, visit: Visit) -> tuple[object, ...]:
+        return (*super().graph_key(visit), self.aligns(visit))
 
     def aligns(self, visit: Visit) -> bool:
         """Whether the contrastive losses hold in the current epoch."""

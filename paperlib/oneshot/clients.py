@@ -15,8 +15,8 @@ from paperlib.data.datasets import Dataset
 from paperlib.data.partitions import Partition
 from paperlib.experiment import Experiment
 from paperlib.federated.context import Context
-from paperlib.federated.engines import Engine, Opened
-from paperlib.federated.local import Job, Trained, train_client
+from paperlib.federated.engines import Engine, RoundPlan
+from paperlib.federated.local import ClientTask, Trained, train_client
 from paperlib.files import write_tensors
 from paperlib.methods import FedAvg
 from paperlib.oneshot.ensemble import Model
@@ -104,13 +104,14 @@ class Clients:
         self, round: int, theta: Tensor, buffers: Tensor, trained_before: Sequence[int], engine: Engine, pool: Executor
     ) -> Iterator[tuple[int, Trained]]:
         missing = [k for k in self.present if k not in trained_before]
-        jobs = {
-            k: Job(self.methods[k].context, self.methods[k], round, k, *self.start(k, round, theta, buffers), {}, {})
-            for k in missing
+        tasks = {
+            k: ClientTask(method.context, method, round, k, *self.start(k, round, theta, buffers), {}, {})
+            for k, method in enumerate(self.methods)
+            if k in missing
         }
         if self.heterogeneous:
-            return zip(missing, pool.map(lambda k: train_client(*jobs[k]), missing), strict=True)
-        return zip(missing, engine.train(_Cohort(self.methods[0], missing, jobs), pool), strict=True)
+            return zip(missing, pool.map(lambda k: train_client(*tasks[k]), missing), strict=True)
+        return zip(missing, engine.train(_Cohort(self.methods[0], missing, tasks), pool), strict=True)
 
     def _model(self, k: int, theta: Tensor, buffers: Tensor) -> Model:
         return Model(self.methods[k].net, theta, buffers)
@@ -119,8 +120,8 @@ class Clients:
 class _Cohort:
     """The part of a round that an engine needs to train clients."""
 
-    def __init__(self, method: FedAvg, cohort: list[int], jobs: dict[int, Job]):
-        self.method, self.cohort, self.start = method, cohort, jobs.__getitem__
+    def __init__(self, method: FedAvg, cohort: list[int], tasks: dict[int, ClientTask]):
+        self.method, self.cohort, self.start = method, cohort, tasks.__getitem__
 
 
 def training(experiment: Experiment) -> Experiment:
@@ -142,15 +143,15 @@ def reading(clients: Clients, engine: Engine) -> Engine:
     Where none are stored it stores none, because an average needs one model at a time, however many and large they are.
     """
 
-    def train(round: Opened, pool: Executor) -> Iterable[Trained]:
+    def train(round: RoundPlan, pool: Executor) -> Iterable[Trained]:
         if clients.kept is None or not clients.kept.has(clients.folder(1)):
             yield from engine.train(round, pool)
             return
-        jobs = [round.start(k) for k in round.cohort]
-        models = clients.models(1, jobs[0].theta, jobs[0].buffers, engine, pool)
-        for job, model in zip(jobs, models, strict=True):
-            visit, theta_0 = job.begin()
+        tasks = [round.start(k) for k in round.cohort]
+        models = clients.models(1, tasks[0].theta, tasks[0].buffers, engine, pool)
+        for task, model in zip(tasks, models, strict=True):
+            visit, theta_0 = task.begin()
             visit.buffers = model.buffers
-            yield job.end(visit, theta_0, model.theta)
+            yield task.end(visit, theta_0, model.theta)
 
     return replace(engine, train=train)

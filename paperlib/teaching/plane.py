@@ -22,7 +22,7 @@ from paperlib.data.datasets import Dataset
 from paperlib.data.partitions import Partition
 from paperlib.experiment import Experiment
 from paperlib.federated.context import Batch, Context
-from paperlib.federated.engines import Engine, Opened
+from paperlib.federated.engines import Engine, RoundPlan
 from paperlib.federated.local import Trained, train_client
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import bind, play_round, unfinished
@@ -357,18 +357,18 @@ class _Recorder:
     def __init__(self, ways: list[Way]):
         self.ways = ways
 
-    def train(self, round: Opened, pool: Executor) -> Iterator[Trained]:
+    def train(self, round: RoundPlan, pool: Executor) -> Iterator[Trained]:
         for client in round.cohort:
-            job = round.start(client)
-            recording = _RecordingMethod(job.method)
-            trained = train_client(*job._replace(method=cast(FedAvg, recording)))
+            task = round.start(client)
+            recording = _RecordingMethod(task.method)
+            trained = train_client(*task._replace(method=cast(FedAvg, recording)))
             points = [*recording.points, _point(trained.theta)]
-            reach = job.context.experiment.lr * len(recording.points)  # of a constant in the gradient, over the round
+            reach = task.context.experiment.lr * len(recording.points)  # of a constant in the gradient, over the round
             arrows = tuple(
                 Arrow(what, points[0], _point(by))
-                for what, by in _corrections(recording.notes, job.shared, job.own, reach)
+                for what, by in _corrections(recording.notes, task.shared, task.own, reach)
             )
-            self.ways.append(Way(client, _point(job.theta), np.stack(points), arrows))
+            self.ways.append(Way(client, _point(task.theta), np.stack(points), arrows))
             yield trained
 
 

@@ -12,7 +12,7 @@ from paperlib.data import load
 from paperlib.federated import engines
 from paperlib.federated.captured import Captured
 from paperlib.federated.engines import SEQUENTIAL, Engine, choose
-from paperlib.federated.local import Job, train_client
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import Round, play_round
 from paperlib.methods import FedAvg
@@ -184,7 +184,7 @@ def test_a_client_without_samples_takes_no_step(engine: str, pool: Executor):
     empty = [k for k, part in enumerate(method.context.indices) if not len(part)]
     assert empty
     captured = Captured(record=lambda step: step)
-    jobs = [Job(method.context, method, 1, k, progress.theta, progress.buffers, {}, {}) for k in empty]
+    jobs = [ClientTask(method.context, method, 1, k, progress.theta, progress.buffers, {}, {}) for k in empty]
     trained = [train_client(*job) if engine == "sequential" else captured(job) for job in jobs]
     assert all(not t.upload["delta"].any() for t in trained)
 

@@ -13,7 +13,7 @@ from paperlib.data.datasets import Dataset
 from paperlib.data.partitions import Partition
 from paperlib.federated.captured import Captured
 from paperlib.federated.context import Context
-from paperlib.federated.local import Job, Trained, train_client
+from paperlib.federated.local import ClientTask, Trained, train_client
 from paperlib.federated.simulator import bind
 from paperlib.methods import REGISTRY, build
 from paperlib.networks import build as build_network
@@ -24,7 +24,7 @@ from .test_engines import OPTIONS, experiment, played
 BATCH = 4
 
 
-def job(method: str, batches: int, model: str = "cnn", **changes: object) -> Job:
+def job(method: str, batches: int, model: str = "cnn", **changes: object) -> ClientTask:
     """A client with so many batches of random images, in the first round."""
     shape = (1, 28, 28) if model == "cnn" else (3, 32, 32)
     n = batches * BATCH
@@ -41,7 +41,7 @@ def job(method: str, batches: int, model: str = "cnn", **changes: object) -> Job
     progress = bind(bound, Context(e, data, Partition([torch.arange(n).cuda()] * 2, labels.cpu()), net))
     shared = bound.broadcast(progress.server, progress.theta)
     own = bound.client_init(0, progress.theta)
-    return Job(bound.context, bound, 1, 0, progress.theta, progress.buffers, shared, own)
+    return ClientTask(bound.context, bound, 1, 0, progress.theta, progress.buffers, shared, own)
 
 
 def counts(device: Device, work: Callable[[], object]) -> tuple[Counter, Counter]:
@@ -50,7 +50,9 @@ def counts(device: Device, work: Callable[[], object]) -> tuple[Counter, Counter
     return Counter(device.launches), Counter(device.waits)
 
 
-def one_step(device: Device, method: str, train: Callable[[Job], object], **changes: object) -> tuple[float, Counter]:
+def one_step(
+    device: Device, method: str, train: Callable[[ClientTask], object], **changes: object
+) -> tuple[float, Counter]:
     """Kernels and waits of one local step: what four batches cost beyond two, halved."""
     jobs = [job(method, batches, **changes) for batches in (2, 4)]
     for of_both in jobs:
@@ -59,7 +61,7 @@ def one_step(device: Device, method: str, train: Callable[[Job], object], **chan
     return (many.total() - few.total()) / 2, late - early
 
 
-def sequentially(job: Job) -> Trained:
+def sequentially(job: ClientTask) -> Trained:
     return train_client(*job)
 
 
@@ -92,7 +94,7 @@ def test_no_step_waits_for_the_device(method: str, pretend: Device):
 def test_a_recorded_step_is_one_launch_and_what_brings_its_batch(method: str, pretend: Device):
     captured: dict[int, Captured] = {}
 
-    def train(job: Job) -> Trained:
+    def train(job: ClientTask) -> Trained:
         return captured.setdefault(id(job), Captured())(job)
 
     launches, waits = one_step(pretend, method, train)
