@@ -1,4 +1,4 @@
-"""What is fixed during a run, what belongs to one client in one round, and what one local step receives."""
+"""The fixed part of a run, a client's part in one round, and the input of one local step."""
 
 from dataclasses import dataclass, field
 

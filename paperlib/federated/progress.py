@@ -1,4 +1,4 @@
-"""What changes during a run, and what a measure sees of it."""
+"""The changing part of a run, and the view of it that a measure gets."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -61,7 +61,7 @@ class LocalModel:
 
 @dataclass
 class RoundSnapshot:
-    """What a measure sees: the state after a round's aggregation, the local models before it, the global scores."""
+    """A measure's input: the state after a round's aggregation, the local models before it, the global scores."""
 
     method: FedAvg
     progress: Progress

@@ -1,4 +1,4 @@
-"""What the sampled clients send, and its sums over a round."""
+"""Uploads of the sampled clients, and their sums over a round."""
 
 from collections.abc import Iterable
 from typing import Any

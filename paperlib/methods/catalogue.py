@@ -19,7 +19,7 @@ def source(method: type) -> str:
 
 
 def changes(method: type) -> str:
-    """What a method changes, in one line: the headline of its module, or its own where a module has several methods."""
+    """Return a method's change in one line: the headline of its module, or its own if a module has several methods."""
     module = inspect.getmodule(method)
     assert module is not None
     headline = paragraphs(module)[0]

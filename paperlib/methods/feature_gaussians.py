@@ -67,7 +67,7 @@ class FeatureGaussians(FedAvg):
         return super().begin(theta, shared, own, visit)
 
     def drawn(self, real: int) -> int:
-        """How many features are drawn beside a mini-batch of ``real`` images."""
+        """Return the number of features drawn beside a mini-batch of ``real`` images."""
         if self.n_fake == "authors":
             return self.classes * (real // self.classes + 1)
         return real if self.n_fake == "batch" else int(self.n_fake or 0)
@@ -156,5 +156,5 @@ class FeatureGaussians(FedAvg):
         return new, server | {"mu": mu + step * d_mu, "s": (s + step * d_s).clamp_(min=0)}
 
     def variance(self, s: Tensor) -> Tensor:
-        """What s is as a variance, [C, D]."""
+        """Return s as a variance, [C, D]."""
         return s.square() if self.spread == "std" else s

@@ -1,4 +1,4 @@
-"""Where the authors' code and the text of a paper differ: what an option of a method is if it is None."""
+"""Values of options that are None, by preset: the authors' code and the text of a paper differ in them."""
 
 from math import inf
 from typing import Any

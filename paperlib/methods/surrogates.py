@@ -84,7 +84,7 @@ class Surrogates(FedAvg):
     # -- prototypes
 
     def takes_prototypes(self, visit: Visit) -> bool:
-        """Whether the features of the current epoch enter the client's prototypes."""
+        """Return True if the features of the current epoch enter the client's prototypes."""
         return self.prototypes == "training" and visit.epoch == self.context.experiment.local_epochs - 1
 
     def graph_key(self, visit: Visit) -> tuple[object, ...]:

@@ -60,7 +60,7 @@ class VHL(FedAvg):
         return (*super().graph_key(visit), self.aligns(visit))
 
     def aligns(self, visit: Visit) -> bool:
-        """Whether the contrastive losses hold in the current epoch."""
+        """Return True if the contrastive losses hold in the current epoch."""
         return visit.epoch < self.align_epochs
 
     def loss(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:

@@ -31,5 +31,5 @@ def build(name: str, options: Mapping[str, Any] | None = None) -> OneShot:
 
 
 def is_one_shot(experiment: Experiment) -> bool:
-    """Whether the method is one-shot: clients train and upload once per round, then the server trains."""
+    """Return True for a one-shot method: clients train and upload once per round, then the server trains."""
     return experiment.method in REGISTRY

@@ -78,7 +78,7 @@ class Clients:
         return [self._model(k, t["theta"].to(theta.device), t["buffers"].to(theta.device)) for k, t in stored.items()]
 
     def folder(self, round: int) -> str:
-        """Where in the store the models of a communication round are kept."""
+        """Return the place in the store of the models of a communication round."""
         return f"clients/{self.shared if round == 1 else f'{self.later}-{round}'}"
 
     def check(self, round: int, begun: bool) -> None:
@@ -132,7 +132,7 @@ def training(experiment: Experiment) -> Experiment:
 
 
 def is_one_shot_average(experiment: Experiment) -> bool:
-    """Whether a run is FedAvg's in one round of all clients: the average of the models that one-shot methods share."""
+    """True for one-round FedAvg over all clients, which can reuse the one-shot methods' trained clients."""
     e = experiment
     return (e.method, e.rounds, e.sampled, e.momentum_buffer) == ("fedavg", 1, e.clients, "reset")
 

@@ -220,7 +220,7 @@ class Distillation(OneShot):
         return self.temperature**2 * softened_kl(P, S, self.temperature)
 
     def remember(self, logits: Tensor, y: Tensor, server: State) -> State:
-        """What to store of the clients' logits [m, B, C] with a batch of the pool; samples along the first axis."""
+        """Return the part of the clients' logits [m, B, C] to store with a batch of the pool; samples come first."""
         return {"teacher": self.aggregate(logits, y, server)}
 
     def recalled(self, samples: State, server: State) -> Tensor:
@@ -271,7 +271,7 @@ class Distillation(OneShot):
         adam.step()
 
     def stores(self, step: int) -> bool:
-        """Whether the images of a step (from 0) may enter the student's; most methods need the last step's alone."""
+        """Return True if images of a step (from 0) may enter the student's; most methods need the last step's alone."""
         return self.train_on == "intermediates" or self.keep == "lowest" or step == self.generator_steps - 1
 
     # -- results

@@ -86,7 +86,7 @@ class Ensemble:
         return torch.stack(logits), distance / len(self)
 
     def has_architecture(self, net: Network) -> bool:
-        """Whether all clients have this architecture."""
+        """Return True if all clients have this architecture."""
         return all((model.net.name, model.net.tensors) == (net.name, net.tensors) for model in self.models)
 
     def average(self) -> tuple[Tensor, Tensor]:

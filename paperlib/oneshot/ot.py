@@ -60,7 +60,7 @@ class OTFusion(OneShot):
 
 
 def is_chain(net: Network) -> bool:
-    """Whether ``net`` is a sequence of convolutions, linear layers, BatchNorm and channel-wise layers."""
+    """Return True for a sequence of convolutions, linear layers, BatchNorm and channel-wise layers."""
     return all(isinstance(module, (*LAYERS, BatchNorm, *CHANNELWISE)) for _, module in _layers(net))
 
 

@@ -1,1 +1,1 @@
-"""What methods are made of, each once: mathematics on tensors that knows no method."""
+"""The parts of methods, each once: mathematics on tensors that knows no method."""

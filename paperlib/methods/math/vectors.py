@@ -22,7 +22,7 @@ def effective_steps(steps: int, momentum: float, pull: float = 0.0) -> float:
 
 
 def coasting(steps: int, momentum: float) -> float:
-    """How far K steps of momentum SGD carry a client along the buffer that it starts with, in plain steps."""
+    """Return the distance, in plain steps, that K steps of momentum SGD carry a client along its first buffer."""
     return momentum * (1 - momentum**steps) / (1 - momentum)
 
 
