@@ -260,7 +260,7 @@ def test_a_run_is_found_by_digest_folder_and_file_and_left_alone(cli, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("metod=gc_fed",), "'metod=gc_fed': no field 'metod'; the fields are dataset, model,"),
+        (("metod=gc_fed",), "'metod=gc_fed': no field 'metod'; did you mean 'method'?"),
         (("color=[red]",), "'color=[red]': no field 'color'; the fields are"),
         (("model=cnnn",), "unknown model 'cnnn'; choose one of mlp,"),
         (("clients=many",), "clients is 'many', but must be a whole number"),
