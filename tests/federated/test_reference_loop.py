@@ -10,10 +10,11 @@ from torch.nn.functional import cross_entropy
 
 from paperlib import Experiment
 from paperlib.data import load
-from paperlib.data.batches import epoch
 from paperlib.federated.simulator import simulate
 from paperlib.random_streams import rng
 from paperlib.runs.prepare import prepare
+
+from ..batches import epoch
 
 Batches = Callable[[int, int], Iterable[tuple[Tensor, Tensor]]]
 
