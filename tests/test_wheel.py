@@ -54,7 +54,7 @@ def test_every_module_and_every_file_that_is_read_is_in_the_wheel(package):
     assert files == {
         p.relative_to(package) for p in package.rglob("*.*") if p.suffix in kinds and p.parts[-2] != "tests"
     }
-    data = {p.relative_to(ROOT) for name in SOURCES if "data/" in name for p in (ROOT / name).iterdir()}
+    data = {p.relative_to(ROOT) for name in SOURCES if "data/" in name for p in (ROOT / name).rglob("*.*")}
     assert data == {p.relative_to(package / "paperlib/shipped") for p in (package / "paperlib/shipped").rglob("*.*")}
 
 
