@@ -6,6 +6,7 @@ python benchmarks/growth.py --write                      measure all, and write 
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 SIZES = {
     "clients": (10, 100, 1_000, 10_000),
     "rounds": (100, 500, 1_000, 2_000, 3_000),
-    "runs": (10, 100, 1_000, 10_000),
+    "runs": (10, 100, 1_000, 20_000),
 }
 SMALL = Experiment(
     dataset="digits", train_size=240, test_size=100, model="mlp", width=0.1, alpha=1.0, clients=6, sampled=3,
@@ -54,9 +55,11 @@ def rounds(count: int, folder: Path) -> dict[str, float]:
 
 
 def runs(count: int, folder: Path) -> dict[str, float]:
-    """Listing a store, without and with its index; a table, the result browser, and the scorecard of all papers."""
+    """Listing a store, without and with its index; a table, the result browser, the pages, an export; peak memory."""
     from paperlib import papers
     from paperlib.cli import list_
+    from paperlib.reports.export import export
+    from paperlib.reports.results_page import write_page
     from paperlib.reports.scorecard import scorecard
     from paperlib.teaching.widgets.results import ResultBrowser
 
@@ -69,12 +72,14 @@ def runs(count: int, folder: Path) -> dict[str, float]:
         "table T5": lambda: papers.table("gc_fed", "T5", scale="small", compute=False),
         "result browser": lambda: ResultBrowser(folder, ""),
         "list": list_,
+        "results page": lambda: write_page(folder / "pages"),
+        "export": lambda: export(folder / "exported"),
         "scorecard": scorecard,
     }.items():
         started = time.process_time()
         ask()
         seconds[name] = time.process_time() - started
-    return seconds
+    return seconds | {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000}
 
 
 def fill(folder: Path, count: int) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -26,9 +27,10 @@ from paperlib.paths import needs_checkout
 from paperlib.version import version
 
 CORES = os.cpu_count() or 1
+SHORT = 24  # characters of a column that is not folded
 WIDE = 150  # characters per line, from which on less important columns are shown
 app = typer.Typer(no_args_is_help=True)
-console = Console()
+console, errors = Console(), Console(stderr=True)
 
 Paper = Annotated[str, typer.Argument(help="fedgps, fedacd, gc_fed, fedhydra or fedimpro")]
 Name = Annotated[str, typer.Argument(help="a table or figure, such as T5 or F6")]
@@ -53,7 +55,10 @@ def command(name: str | None = None) -> None:
     """
     gc.disable()
     atexit.register(gc.freeze)
-    app(prog_name=name)
+    try:
+        app(prog_name=name)
+    except OSError as error:  # of help or version, which are printed outside of `sentences`
+        sys.exit(_refused(error))
 
 
 def _print_version(asked: bool) -> None:
@@ -76,6 +81,8 @@ def list_(
     paper: Annotated[str, typer.Argument(help="one of the papers, which is quicker than all")] = "", seeds: Seeds = 3
 ) -> None:
     """Papers, their tables and figures, and how many runs are done at which scale."""
+    import pandas as pd
+
     from paperlib import papers
     from paperlib.checks import whole
     from paperlib.papers.catalogue import PAPERS
@@ -90,60 +97,64 @@ def list_(
         digest = cache(lambda e, scale: at_scale(e, scale).digest)  # tables share their runs
         for chosen in [paper] if paper else papers.TITLES:
             names = [*papers.tables(chosen), *papers.figures(chosen)]
-            view = Table(box=SIMPLE, title=f"{papers.TITLES[chosen]} ({chosen})", title_justify="left", expand=True)
-            view.add_column("name", no_wrap=True)
-            view.add_column("title", no_wrap=True, overflow="ellipsis", ratio=1)
-            for column in ("kind", "section", *["notebook"] * (console.width >= WIDE)):
-                view.add_column(column, no_wrap=True)
-            for scale in RULES:
-                view.add_column(scale, justify="right", no_wrap=True)
+            rows = {}
             for name in names:
                 spec = papers.spec(chosen, name)
                 experiments = dict.fromkeys(needed(spec, seeds))
-                done = []
+                rows[name] = {"title": spec.title, "kind": spec.kind, "section": spec.section}
+                rows[name] |= {"notebook": spec.notebook} if console.width >= WIDE else {}
                 for scale in RULES:
                     runs = {digest(e, scale) for e in experiments}
                     here = f" ({len(runs & own)})" if runs & own else ""
-                    done.append(f"{len(runs & finished)}/{len(runs)}{here}" if runs else "-")
-                where = [spec.section, *[spec.notebook] * (console.width >= WIDE)]
-                view.add_row(name, spec.title, spec.kind, *where, *done)
-            console.print(view)
+                    rows[name][scale] = f"{len(runs & finished)}/{len(runs)}{here}" if runs else "-"
+            print_frame(pd.DataFrame.from_dict(rows, orient="index"), f"{papers.TITLES[chosen]} ({chosen})")
             if missing := [name for name in PAPERS[chosen].names if name not in names]:
                 console.print(f"Not there: {', '.join(missing)}.", soft_wrap=True)
         console.print(f"Runs done at each scale, with {seeds} seeds: in brackets here, the others are shipped.")
 
 
 @app.command()
-def show(paper: Paper, name: Name, scale: Scale = "small", budget: Budget = None, seeds: Seeds = 3) -> None:
-    """The printed table and what we have of it; nothing is run."""
+def show(
+    paper: Paper,
+    name: Name,
+    scale: Scale = "small",
+    budget: Budget = None,
+    seeds: Annotated[int | None, typer.Option(help="number of seeds; as many as any run of it is finished in")] = None,
+    runs: Annotated[bool, typer.Option("--runs", help="the runs behind every cell, by digest")] = False,
+) -> None:
+    """Print a table beside what we have of it; nothing is run."""
     from paperlib import papers
-    from paperlib.display.tables import DescriptionTable
-    from paperlib.papers.specs import REST
+    from paperlib.papers.index import SEEDS
 
     with sentences():
-        scale = chosen_scale(scale, budget, {paper: [name]}, seeds)
+        scale = chosen_scale(scale, budget, {paper: [name]}, seeds or SEEDS)
+        behind = papers.runs_behind(paper, name, scale=scale, seeds=SEEDS if seeds is None else seeds)
+        seeds = seeds or max(behind.seed, default=2) + 1
+        if runs:
+            print_frame(behind, f"{papers.TITLES[paper]} {name}")
+            return
         if name in papers.figures(paper):
             figure = papers.figure(paper, name, scale=scale, seeds=seeds, compute=False).save()
             console.print(f"{figure!r}\nwritten to {figure.path.with_suffix('.pdf')}", soft_wrap=True, markup=False)
             return
-        table = papers.table(paper, name, scale=scale, seeds=seeds, compute=False)
-        if isinstance(table, DescriptionTable):
-            console.print(repr(table), soft_wrap=True, markup=False)
-            return
-        text = table.text(("[bold]", "[/bold]"), escape=escape)
-        fit = max(1, (console.width - 20) // 45)  # columns of the paper that fit the terminal
-        for first in range(0, len(table.labels), fit):
-            labels = table.labels[first : first + fit]
-            view = Table(title=table.title if first == 0 else None, title_justify="left")
-            view.add_column(str(text.index.name), no_wrap=True)
-            for label in labels:
-                view.add_column(f"{label}\nours", justify="right", no_wrap=True)
-                view.add_column("\nprinted", justify="right", style="dim", no_wrap=True)
-            for row in text.index:
-                view.add_row(str(row), *(text.loc[row, (label, q)] for label in labels for q in ("ours", "printed")))
-            console.print(view)
-        rest = f"paperlib run {paper} {name} --scale {scale} --seeds {seeds} --rest runs the rest"
-        console.print(table.caption.replace(REST, rest), soft_wrap=True, markup=False)
+        print_result(papers.table(paper, name, scale=scale, seeds=seeds, compute=False), paper, name, scale, seeds)
+
+
+def print_result(result: Any, paper: str, name: str, scale: str, seeds: int) -> None:
+    """Print a table of results in parts that fit the terminal, anything else as it says itself; then the caption."""
+    from paperlib.display.tables import ResultTable
+    from paperlib.papers.specs import REST
+
+    if not isinstance(result, ResultTable):
+        console.print(repr(result), soft_wrap=True, markup=False)
+        return
+    text = result.text(("[bold]", "[/bold]"), escape=escape).map(Text.from_markup)
+    text.columns = [f"{label}\nours" if ours == "ours" else "\nprinted" for label, ours in text.columns]
+    fit = 2 * max(1, (console.width - 20) // 45)
+    for first in range(0, text.shape[1], fit):
+        print_frame(text.iloc[:, first : first + fit], "" if first else result.title)
+    rest = f"paperlib run {paper} {name} --scale {scale} --seeds {seeds} --rest runs the rest"
+    console.print(result.caption.replace(REST, rest), soft_wrap=True, markup=False)
 
 
 @app.command()
@@ -166,18 +177,29 @@ def run(
     With --only, a part of the table: --only dataset=cifar10 --only alpha=0.05 --only alpha=0.1
     """
     from paperlib import papers
+    from paperlib.papers.collection import LeftOut
     from paperlib.runs import executors
 
     with sentences():
         where = executors.executor(executor, address=address, gpus=gpus)
         scale = chosen_scale(scale, budget, {paper: [name]}, seeds, jobs, only)
         make = papers.figure if name in papers.figures(paper) else papers.table
-        result = make(
-            paper, name, scale=scale, seeds=seeds, recompute="rest" if rest else True, jobs=jobs, executor=where,
-            only=chosen_fields(only),
-        ).save()  # fmt: skip
-        console.print(repr(result), soft_wrap=True, markup=False)
+        said: list[Warning | str] = []
+
+        def say(warning: Warning | str, *_: Any, **__: Any) -> None:
+            said.append(warning)
+            errors.print(one_line(warning), soft_wrap=True, markup=False)
+
+        with warnings.catch_warnings():
+            warnings.showwarning = say
+            result = make(
+                paper, name, scale=scale, seeds=seeds, recompute="rest" if rest else True, jobs=jobs,
+                executor=where, only=chosen_fields(only),
+            ).save()  # fmt: skip
+        print_result(result, paper, name, scale, seeds)
         console.print(f"written to {result.path}.*")
+        if any(isinstance(warning, LeftOut) for warning in said):
+            raise typer.Exit(1)
 
 
 @app.command()
@@ -234,12 +256,7 @@ def plan(
         grids = planning.grids(paper, scale, seeds, name, chosen_fields(only))
         table = planning.sizes(grids, jobs)
         named = f"Scale {scale}" if scale in RULES else f"Budget of {scale} operations"
-        view = Table(box=SIMPLE, title=f"{named}, {seeds} seeds", title_justify="left")
-        for column in ("", *table.columns):
-            view.add_column(str(column), justify="right" if column else "left", no_wrap=True)
-        for row in planning.as_text(table).itertuples():
-            view.add_row(*row)
-        console.print(view)
+        print_frame(planning.as_text(table), f"{named}, {seeds} seeds")
         had = min(1.0, (time.process_time() - busy) / (time.perf_counter() - began))
         console.print(f"{planning.NOTE} {planning.LOAD.format(had)}", soft_wrap=True)
         console.print()
@@ -267,9 +284,9 @@ def scorecard(
             return
         card = judge()
         for paper, title in papers.TITLES.items():
-            _print_card(title, pages.with_content(pages.scores(card, paper).drop(columns="title")))
+            print_frame(pages.with_content(pages.scores(card, paper).drop(columns="title")), title)
             claims = pages.claims(card, paper).set_index("claim")
-            _print_card(f"Claims of {title}", claims[["printed", "verdict", "ours", "from", "scale"]])
+            print_frame(claims[["printed", "verdict", "ours", "from", "scale"]], f"Claims of {title}")
         console.print(pages.EXPLANATION, soft_wrap=True)
         console.print(f"written to {pages.write_page(card)}", soft_wrap=True)
         gallery.build()  # which has a link to it
@@ -298,17 +315,6 @@ def export(
 
     with sentences():
         console.print(f"written to {write_all(folder)}", soft_wrap=True)
-
-
-def _print_card(title: str, text: Any) -> None:
-    """A table of the scorecard, its index first."""
-    view = Table(box=SIMPLE, title=title, title_justify="left")
-    view.add_column(str(text.index.name))
-    for column in text:
-        view.add_column(str(column).replace(", ", "\n"))
-    for name, row in text.iterrows():
-        view.add_row(str(name), *row)
-    console.print(view)
 
 
 @app.command()
@@ -353,7 +359,6 @@ def profile(
     """Where the time of an experiment goes: seconds per part of its first rounds. No run is changed or stored."""
     from paperlib.reports.outputs import check_file, is_trace
     from paperlib.runs.profile import profile as play
-    from paperlib.timing import PARTS
 
     with sentences("nothing was kept"):
         file = None if trace is None else check_file("trace", trace, is_trace, "a trace of torch's profiler")
@@ -363,16 +368,7 @@ def profile(
         timed = f"rounds {first} to {last}, {measured.evaluated} evaluated"
         title = f"{measured.experiment}\n{timed}; {measured.device}, {engine}"
         console.print(title, soft_wrap=True, markup=False)
-        view = Table()
-        view.add_column("part", no_wrap=True)
-        view.add_column("what it is")
-        for column in measured.table.columns:
-            view.add_column(column, justify="right", no_wrap=True)
-        rows = [(name, what, measured.table.loc[name]) for name, what in PARTS.items()]
-        for name, what, row in [*rows, ("whole", "", measured.table.sum())]:
-            if name != "graph" or row.seconds:
-                view.add_row(name, what, f"{row.seconds:.3f}", f"{row.percent:.1f}", f"{row['per round']:.3f}")
-        console.print(view)
+        print_frame(measured.text())
         console.print(str(measured), soft_wrap=True, markup=False)
 
 
@@ -452,23 +448,23 @@ def methods(name: Annotated[str, typer.Argument(help="one method in full, such a
         words = ["paper", "what it changes", "tables"]
         parts = [table] if console.width >= 170 else [table.drop(columns=words), table[words]]  # below each other
         for part in parts:
-            _print_methods(part)
+            print_frame(part)
         console.print(method_table.NOTE, soft_wrap=True)
-        _print_methods(method_table.one_shot_methods().set_axis(words, axis="columns"), "one-shot methods")
+        print_frame(method_table.one_shot_methods().set_axis(words, axis="columns"), "one-shot methods")
 
 
-def _print_methods(table: Any, title: str | None = None) -> None:
-    """A row per method, its texts folded and its numbers whole."""
-    from paperlib.reports.method_table import NUMBERS
-
-    view = Table(title=title, title_justify="left")
-    view.add_column("method", no_wrap=True)
-    for column in table:
-        view.add_column(
-            column, justify="right" if column in NUMBERS else "left", no_wrap=column in NUMBERS, overflow="fold"
-        )
-    for method, row in table.iterrows():
-        view.add_row(str(method), *(escape(str(text)) for text in row))
+def print_frame(frame: Any, title: str = "") -> None:
+    """Print a table of texts, its index first: short columns whole, numbers to the right, long texts folded."""
+    view = Table(box=SIMPLE, title=escape(title) or None, title_justify="left")
+    texts = frame.reset_index(names=str(frame.index.name or ""))
+    texts = texts.map(lambda text: text if isinstance(text, Text) else Text(str(text)))
+    for name, column in texts.items():
+        short = all(len(text) <= SHORT for text in column)
+        number = sum(text.plain[:1] in "+-<0123456789" for text in column) > len(column) / 2
+        heading = Text(str(name).replace(", ", "\n"))
+        view.add_column(heading, justify="right" if short and number else "left", no_wrap=short, overflow="fold")
+    for row in texts.itertuples(index=False, name=None):
+        view.add_row(*row)
     console.print(view)
 
 
@@ -538,8 +534,18 @@ def sentences(stopped: str = "the same command continues from here") -> Iterator
     try:
         yield
     except (ValueError, OSError, WorkerDied) as error:  # OSError: a folder that cannot be written, a full disk
-        console.print(f"[red]{Path(sys.argv[0]).name}:[/red] {escape(one_line(error))}", soft_wrap=True)
-        raise typer.Exit(1 if isinstance(error, WorkerDied) else 2) from None
+        code = _refused(error)
+        raise typer.Exit(1 if isinstance(error, WorkerDied) else code) from None
     except KeyboardInterrupt:
-        console.print(f"\nstopped; {stopped}")
+        errors.print(f"\nstopped; {stopped}")
         raise typer.Exit(130) from None
+
+
+def _refused(error: Exception) -> int:
+    """Print the sentence of an error, whatever has become of the standard output; return the exit status."""
+    errors.print(f"[red]{Path(sys.argv[0]).name}:[/red] {escape(one_line(error))}", soft_wrap=True)
+    try:
+        sys.stdout.flush()
+    except OSError:  # it is full or closed: what is left goes nowhere, so that Python does not try again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 2

@@ -4,15 +4,19 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from paperlib import Experiment, check, papers, run
-from paperlib.cli import app
+from paperlib.cli import app, experiment_of
 from paperlib.methods import build
+from paperlib.papers.collection import LeftOut
+from paperlib.papers.shipped_runs import descriptions
 from paperlib.reports import gallery
+from paperlib.runs.profile import described
 from paperlib.version import version
 
 
@@ -137,11 +141,11 @@ def test_a_part_of_a_table_can_be_planned_and_run(cli, tmp_path):
         (("plan", "gc_fed", "T5", "--only", "alpha=[1, 2]"), "alpha is [[1, 2]], but must be a name or a number"),
         (("plan", "gc_fed", "--only", "alpha=0.1"), "needs the name of the table or figure"),
         (("plan", "gc_fed", "T99"), "GC-Fed has no table or figure 'T99' here"),
-        (("show", "gc_fed", "T99"), "GC-Fed has no table 'T99' here"),
+        (("show", "gc_fed", "T99"), "GC-Fed has no table or figure 'T99' here"),
         (("run", "gcfed", "T5"), "unknown paper 'gcfed'"),
         (("reproduce", "gc_fed", "nosuch"), "unknown paper 'nosuch'"),
         (("reproduce", "--scale", "tiny"), "unknown scale 'tiny'"),
-        (("reproduce", "gc_fed", "--scale", "tiny"), "unknown scale 'tiny'; choose one of smoke, small, paper"),
+        (("reproduce", "gc_fed", "--scale", "tiny"), "unknown scale 'tiny'; choose one of smoke, mini, small, paper"),
         (("ship", "gc_fed", "T5", "--scale", "paper"), "none of the"),
         (
             ("ship", "gc_fed", "T5", "--scale", "paper", "--only", "dataset=cifar10", "--only", "alpha=0.05"),
@@ -173,3 +177,56 @@ def test_a_terminal_that_knows_ascii_alone_shows_tables(tmp_path, name):
     done = subprocess.run(command, capture_output=True, env=os.environ | plain)
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii() and b"Traceback" not in done.stderr and name.encode() in done.stdout
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a file that is always full")
+@pytest.mark.parametrize("words", [["show", "gc_fed", "T1"], ["--help"], ["--version"]])
+def test_a_full_output_is_a_sentence_and_no_traceback(words):
+    command = [sys.executable, "-m", "paperlib", *words]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1 and "No space left on device" in ended.stderr
+
+
+def test_errors_are_not_among_the_results(cli):
+    answer = cli("show", "gc_fed", "T99")
+    assert answer.exit_code == 2 and answer.stdout == "" and "'T99' here; there are T1" in answer.stderr
+
+
+def test_the_runs_of_a_table_are_named_and_a_beginning_of_their_names_will_do(cli):
+    listed = cli("show", "gc_fed", "T8", "--scale", "smoke", "--runs")
+    assert listed.exit_code == 0
+    digests = [word for line in listed.output.splitlines() for word in line.split()[:1] if len(word) == 16]
+    e = papers.experiments("gc_fed", "T8", scale="smoke", seeds=1)
+    assert {one.digest for one in e} <= set(digests) and len(set(digests)) == len(digests)
+    first = digests[0]
+    least = next(n for n in range(4, 17) if sum(d.startswith(first[:n]) for d in descriptions()) == 1)
+    assert experiment_of([first[:least]]).digest == first
+    with pytest.raises(ValueError, match="is neither field=value"):
+        experiment_of([first[:3]])
+
+
+def test_a_beginning_of_several_names_is_refused(monkeypatch):
+    names = {"abcd" + "0" * 12: {}, "abcd" + "1" * 12: {}}
+    with pytest.raises(ValueError, match="'abcd' begins 2 digests"):
+        described(["abcd"], names)
+
+
+def test_a_description_of_any_size_is_refused_before_it_is_read(tmp_path):
+    with open(tmp_path / "experiment.json", "wb") as file:
+        file.truncate(10**10)
+    with pytest.raises(ValueError, match="has 10,000,000,000 bytes, but the description of a run at most"):
+        experiment_of([str(tmp_path)])
+
+
+def test_runs_that_are_left_out_are_said_and_end_with_status_1(cli, monkeypatch):
+    def collect(planned, **_):
+        warnings.warn(LeftOut("the runs on cifar100 are left out: it is not there"), stacklevel=1)
+        return {}
+
+    monkeypatch.setattr(papers, "collect", collect)
+    answer = cli("run", "gc_fed", "T8", "--rest")
+    assert answer.exit_code == 1 and answer.stderr == "the runs on cifar100 are left out: it is not there\n"
+    assert (
+        "LeftOut" not in answer.output and "runs the rest" in answer.stdout and 'recompute="rest"' not in answer.stdout
+    )

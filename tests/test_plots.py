@@ -5,6 +5,7 @@ import pytest
 
 matplotlib.use("Agg")
 
+from paperlib import papers
 from paperlib.display import plots
 
 
@@ -59,3 +60,24 @@ def test_colours_of_like_hue_differ_in_the_line():
     """With FedAvg, the first and fifth of the others are orange and light brown: FedHydra's figures have both."""
     look = plots.looks(["FedAvg", "OT", "FedDF", "DENSE", "Co-Boosting", "FedHydra"])
     assert look["OT"][1] != look["FedHydra"][1]
+
+
+SET_BY_A_CALLER = {
+    "text.usetex": True, "font.family": "serif", "font.size": 20, "lines.linewidth": 5, "axes.facecolor": "red",
+    "savefig.facecolor": "blue", "savefig.transparent": True, "savefig.pad_inches": 1, "pdf.fonttype": 42,
+    "pdf.compression": 0, "figure.dpi": 33, "figure.autolayout": True, "axes.unicode_minus": False,
+    "mathtext.fontset": "cm", "image.cmap": "gray", "axes.prop_cycle": matplotlib.cycler(color=["k"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["F2", "F4"])  # a drawing that explains, and curves of runs
+def test_settings_of_the_caller_change_no_byte_of_a_figure(monkeypatch, tmp_path, name):
+    files = []
+    for settings in ({}, SET_BY_A_CALLER):
+        monkeypatch.setenv("PAPERLIB_FIGURES", str(tmp_path / str(len(settings))))
+        with matplotlib.rc_context(settings):
+            before = dict(matplotlib.rcParams)
+            made = papers.figure("gc_fed", name, scale="smoke", seeds=1, compute=False).save()
+            assert dict(matplotlib.rcParams) == before
+            files.append((made._repr_png_(), *(made.path.with_suffix(end).read_bytes() for end in (".png", ".pdf"))))
+    assert files[0] == files[1]

@@ -8,9 +8,11 @@ import shutil
 import numpy as np
 import pytest
 
-from paperlib import Experiment, run
+from paperlib import Experiment, papers, run
 from paperlib.papers import shipped_runs
+from paperlib.papers.claims import Verdict, read
 from paperlib.papers.judging import entries, gathered
+from paperlib.quantities.agreement import UNKNOWN
 from paperlib.reports import pages, results_page, run_table
 from paperlib.runs.store import Store
 
@@ -116,3 +118,15 @@ def test_without_altair_a_sentence_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(results_page, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'paperlib\[site\]'"):
         results_page.write_page(tmp_path)
+
+
+def test_a_target_and_a_number_of_rounds_are_no_accuracies():
+    """They would stand as negative accuracies and as points on the axes of the page."""
+    for paper in papers.TITLES:
+        for entry in entries(paper):
+            assert not (entry.is_accuracy and (entry.sign < 0 or "target" in entry.row["metric"]))
+    in_rounds = [claim for claim in read() if "rounds" in claim.metric]
+    assert in_rounds
+    for claim in in_rounds:
+        verdict = Verdict(claim, "small", "held", 130.0, UNKNOWN, np.nan, 1, 1, 3, "", 130.0, (1, 1), 1.0)
+        assert not results_page.claim_record(verdict)["in_points"]

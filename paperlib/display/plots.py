@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -30,14 +31,23 @@ ORDER = ("FedAvg", "LocalGC", "GlobalGC", "FedProx", "GC-Fed", "FedNTD", "FedLC"
 
 
 @contextmanager
+def defaults() -> Iterator[None]:
+    """Draw or save as matplotlib does by itself, whatever the caller has set in it."""
+    with plt.rc_context():
+        mpl.rcdefaults()
+        yield
+
+
+@contextmanager
 def style() -> Iterator[None]:
-    """The look of every figure."""
+    """Draw in the look of every figure."""
     look: Any = {
         "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False,
         "font.size": 9, "axes.titlesize": 9, "legend.fontsize": 8, "legend.frameon": False, "pdf.fonttype": 42,
         "svg.hashsalt": "paperlib",
     }  # fmt: skip
-    with plt.rc_context(look):
+    with defaults():
+        mpl.rcParams.update(look)
         yield
 
 
@@ -61,7 +71,8 @@ class Drawing(Figure):
 
     def _repr_png_(self) -> bytes:
         stream = io.BytesIO()
-        self.savefig(stream, format="png", dpi=100)
+        with defaults():
+            self.savefig(stream, format="png", dpi=100)
         return stream.getvalue()
 
 

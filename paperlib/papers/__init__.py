@@ -4,9 +4,12 @@ Each paper is a package: of this folder, or of one that the variable ``PAPERLIB_
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
+
+import pandas as pd
 
 from paperlib.checks import meant, quote, truth, whole
 from paperlib.display.tables import DescriptionTable, Note, ResultTable
@@ -20,6 +23,7 @@ from paperlib.papers.collection import (
     check_recompute,
     collect,
     finished,
+    finished_digests,
     matching,
 )
 from paperlib.papers.contents import FIGURES, TABLES
@@ -48,8 +52,8 @@ from paperlib.runs.store import Store
 Kind = TypeVar("Kind", TableSpec | DescriptionSpec, FigureSpec)
 
 __all__ = [
-    "FIGURES", "TABLES", "TITLES", "experiments", "figure", "figures", "hyperparameters", "lines", "open", "spec",
-    "table", "tables",
+    "FIGURES", "TABLES", "TITLES", "Request", "experiments", "figure", "figures", "hyperparameters", "lines", "open",
+    "runs_behind", "spec", "table", "tables",
 ]  # fmt: skip
 
 
@@ -61,6 +65,43 @@ def tables(paper: str) -> list[str]:
 def figures(paper: str) -> list[str]:
     """Names of a paper's figures that can be asked for."""
     return list(_of(FIGURES, paper))
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a table or figure is asked for with; the keywords of `table`, `figure` and `experiments`.
+
+    scale: "smoke", "mini", "small", "paper", or a budget in operations per run, such as 1e14 (see `papers.scales`).
+    seeds: number of seeds, 0 to seeds - 1.
+    recompute, jobs, executor, store: see `paperlib.papers.collection.collect`; compute=False runs nothing.
+    overrides: replaces values of `hyperparameters(paper)`, by method or for "all", such as
+        ``{"FedProx": {"mu": 0.01}, "all": {"lr": 0.1}}``. Runs that this changes are computed if missing. The caption
+        states the overrides, and the table is saved in its own folder.
+    only: limits the runs that are computed now, by fields of the paper-scale experiments, such as
+        ``{"dataset": "cifar10", "alpha": [0.05, 0.1]}``; other runs appear if they are finished.
+    Raises ValueError for an impossible value.
+    """
+
+    scale: Scale = "smoke"
+    seeds: int = 3
+    recompute: Recompute = False
+    compute: bool = True
+    jobs: int = 1
+    executor: Executor = PROCESSES
+    store: Path | str | None = None
+    overrides: Overrides | None = None
+    only: Only | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", scale_name(self.scale))
+        check_recompute(self.recompute)
+        truth("compute", self.compute)
+        for name in ("seeds", "jobs"):
+            whole(name, getattr(self, name), 1)
+        if not isinstance(self.store, Path | str | None):
+            raise ValueError(f"store is {quote(self.store)}, but must be a folder, or None for the usual one")
+        if self.only is not None:
+            check_only(self.only)
 
 
 class OpenPaper:
@@ -118,78 +159,35 @@ def open(paper: str, **how: Any) -> OpenPaper:
     overrides that are impossible.
     """
     check_paper(paper)
-    scale_name(how.get("scale", "smoke"))
-    whole("seeds", how.get("seeds", 3), 1)
-    check_recompute(how.get("recompute", False))
+    Request(**how)
     check_overrides(paper, how.get("overrides"))
     return OpenPaper(paper, **how)
 
 
-def table(
-    paper: str,
-    name: str,
-    *,
-    scale: Scale = "smoke",
-    seeds: int = 3,
-    recompute: Recompute = False,
-    compute: bool = True,
-    jobs: int = 1,
-    executor: Executor = PROCESSES,
-    store: Path | str | None = None,
-    overrides: Overrides | None = None,
-    only: Only | None = None,
-) -> ResultTable | DescriptionTable:
-    """A table of a paper with our values beside the printed ones, or a description.
+def table(paper: str, name: str, **how: Any) -> ResultTable | DescriptionTable:
+    """Return a table of a paper with our values beside the printed ones, or a description.
 
-    scale: "smoke", "mini", "small", "paper", or operations per run, such as 1e14 (see `paperlib.papers.scales`).
-    seeds: number of seeds, 0 to seeds - 1.
-    recompute, jobs, executor, store: see `paperlib.papers.collection.collect`; compute=False runs nothing.
-    overrides: replaces values of `hyperparameters(paper)`, by method or for "all", such as
-    ``{"FedProx": {"mu": 0.01}, "all": {"lr": 0.1}}``. Runs that this changes are computed if missing. The caption
-    states the overrides, and the table is saved in its own folder.
-    only: limits the runs that are computed now, by fields of the paper-scale experiments, such as
-        ``{"dataset": "cifar10", "alpha": [0.05, 0.1]}``; other runs appear if they are finished.
-    Raises ValueError, before any work, for an unknown name or an impossible value.
+    how: the fields of `Request`. Raises ValueError, before any work, for an unknown name or an impossible value.
     """
-    spec = _find(TABLES, paper, name, "table")
-    scale = scale_name(scale)
-    _check(seeds, recompute, compute, jobs, store, only)
+    request, spec = Request(**how), _find(TABLES, paper, name, "table")
     if isinstance(spec, DescriptionSpec):
-        return describe(paper, name, spec, scale)
-    how = {"jobs": jobs, "executor": executor}
-    runs = _runs(paper, name, scale, seeds, overrides, only, compute, recompute, store, how)
-    with overriding(paper, overrides):
-        result = build_table(paper, name, spec, Results(runs, scale, seeds))
-    result.caption, result.path = _said(result.caption, result.path, paper, name, seeds, overrides)
+        return describe(paper, name, spec, str(request.scale))
+    results = _results(paper, name, request)
+    with overriding(paper, request.overrides):
+        result = build_table(paper, name, spec, results)
+    _say_overrides(result, paper, name, request)
     return result
 
 
-def figure(
-    paper: str,
-    name: str,
-    *,
-    scale: Scale = "smoke",
-    seeds: int = 3,
-    recompute: Recompute = False,
-    compute: bool = True,
-    jobs: int = 1,
-    executor: Executor = PROCESSES,
-    store: Path | str | None = None,
-    overrides: Overrides | None = None,
-    only: Only | None = None,
-) -> ResultFigure:
-    """A figure of a paper, drawn from our runs; parameters as in `table`."""
-    spec = _find(FIGURES, paper, name, "figure")
-    scale = scale_name(scale)
-    _check(seeds, recompute, compute, jobs, store, only)
-    how = {"jobs": jobs, "executor": executor}
-    runs = _runs(paper, name, scale, seeds, overrides, only, compute, recompute, store, how)
-    with overriding(paper, overrides):
-        result = build_figure(paper, name, spec, Results(runs, scale, seeds))
-    result.caption, result.path = _said(result.caption, result.path, paper, name, seeds, overrides)
+def figure(paper: str, name: str, **how: Any) -> ResultFigure:
+    """Return a figure of a paper, drawn from our runs; parameters as in `table`."""
+    request, spec = Request(**how), _find(FIGURES, paper, name, "figure")
+    results = _results(paper, name, request)
+    with overriding(paper, request.overrides):
+        result = build_figure(paper, name, spec, results)
+    _say_overrides(result, paper, name, request)
     if result.numbers is not None:
-        numbers = result.numbers
-        numbers.caption, numbers.path = _said(numbers.caption, numbers.path, paper, name, seeds, overrides)
+        _say_overrides(result.numbers, paper, name, request)
     return result
 
 
@@ -199,89 +197,74 @@ def spec(paper: str, name: str) -> Spec:
     return drawn[name] if isinstance(name, str) and name in drawn else _find(TABLES, paper, name, "table or figure")
 
 
-def experiments(
-    paper: str,
-    name: str,
-    *,
-    scale: Scale = "smoke",
-    seeds: int = 3,
-    overrides: Overrides | None = None,
-    only: Only | None = None,
-) -> list[Experiment]:
-    """All runs that a table or figure needs at a scale, each once; overrides and only as in `table`."""
-    scale = scale_name(scale)
-    whole("seeds", seeds, 1)
+def experiments(paper: str, name: str, **how: Any) -> list[Experiment]:
+    """Return all runs that a table or figure needs at a scale, each once, with the given fields of `Request`."""
+    return _experiments(paper, name, Request(**how))
+
+
+def _experiments(paper: str, name: str, request: Request) -> list[Experiment]:
     specification = spec(paper, name)
-    with overriding(paper, overrides):
-        at_paper = needed(specification, seeds)
-    if only is not None:
-        at_paper = matching(at_paper, only, f"{TITLES[paper]} {name}")
-    return list(dict.fromkeys(at_scale(e, scale) for e in dict.fromkeys(at_paper)))
+    with overriding(paper, request.overrides):
+        at_paper = needed(specification, request.seeds)
+    if request.only is not None:
+        at_paper = matching(at_paper, request.only, f"{TITLES[paper]} {name}")
+    return list(dict.fromkeys(at_scale(e, request.scale) for e in dict.fromkeys(at_paper)))
 
 
-def _check(
-    seeds: int,
-    recompute: Recompute,
-    compute: bool,
-    jobs: int,
-    store: Path | str | None,
-    only: Only | None,
-) -> None:
-    """Raise ValueError for invalid arguments of `table` and `figure`."""
-    check_recompute(recompute)
-    truth("compute", compute)
-    for name, value in (("seeds", seeds), ("jobs", jobs)):
-        whole(name, value, 1)
-    Store(store)
-    if only is not None:
-        check_only(only)
+def runs_behind(paper: str, name: str, **how: Any) -> pd.DataFrame:
+    """Return the finished runs of a table or figure, by digest: the cells they stand in, their seed and origin."""
+    request, specification = Request(**how), spec(paper, name)
+    own, shipped = finished_digests(request.store)
+    cells = getattr(specification, "cells", None)
+    listed = cells(request.seeds) if cells else []
+    used = [(f"{cell.key['row']}, {cell.key['column']}", e) for cell in listed for e in cell.experiments]
+    used += [("", e) for e in needed(specification, request.seeds)]  # of a figure, what is drawn
+    rows: dict[str, dict[str, Any]] = {}
+    for cell, printed in used:
+        e = at_scale(printed, request.scale)
+        if e.digest in own | shipped:
+            origin = "here" if e.digest in own else "shipped"
+            row = rows.setdefault(e.digest, {"cells": "", "seed": e.seed, "from": origin})
+            row["cells"] = "; ".join(dict.fromkeys(filter(None, [*row["cells"].split("; "), cell])))
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["cells", "seed", "from"]).rename_axis("run")
 
 
-def _runs(
-    paper: str,
-    name: str,
-    scale: str,
-    seeds: int,
-    overrides: Overrides | None,
-    only: Only | None,
-    compute: bool,
-    recompute: Recompute,
-    store: Path | str | None,
-    how: dict[str, Any],
-) -> Runs:
-    """The runs behind a table or figure. Runs with overrides are never shipped, so missing ones are always computed."""
-    planned = experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides)
-    chosen = set(planned)
-    if only is not None:
-        chosen = set(experiments(paper, name, scale=scale, seeds=seeds, overrides=overrides, only=only))
+def _results(paper: str, name: str, request: Request) -> Results:
+    """Return the runs behind a table or figure; runs with overrides are never shipped, so missing ones are made."""
+    planned = _experiments(paper, name, replace(request, only=None))
+    chosen, store = set(_experiments(paper, name, request)), request.store
     shipped = not getattr(FIGURES[paper].get(name), "tensors", False)
     runs: Runs = {}
     if not shipped:
         runs = finished(planned, store, shipped)
         # Runs kept for their tensors go to another store, so that tables still use the shipped run.
         planned, store = [e for e in planned if e not in runs], Store(store).path / "kept"
-    if not compute:
-        return runs | finished(planned, store, shipped)
-    runs |= finished([e for e in planned if e not in chosen], store, shipped)
-    planned = [e for e in planned if e in chosen]
-    usual = set(experiments(paper, name, scale=scale, seeds=seeds)) if overrides else chosen
-    runs |= collect([e for e in planned if e in usual], recompute=recompute, shipped=shipped, store=store, **how)
-    return runs | collect([e for e in planned if e not in usual], recompute=True, store=store, **how)
+    if request.compute:
+        plain = replace(request, overrides=None, only=None)
+        usual = set(_experiments(paper, name, plain)) if request.overrides else chosen
+        how = {"jobs": request.jobs, "executor": request.executor, "store": store}
+        runs |= finished([e for e in planned if e not in chosen], store, shipped)
+        now = [e for e in planned if e in chosen]
+        runs |= collect([e for e in now if e in usual], recompute=request.recompute, shipped=shipped, **how)
+        runs |= collect([e for e in now if e not in usual], recompute=True, **how)
+    else:
+        runs |= finished(planned, store, shipped)
+    return Results(runs, str(request.scale), request.seeds)
 
 
-def _said(text: str, path: Path, paper: str, name: str, seeds: int, overrides: Overrides | None) -> tuple[str, Path]:
-    """Caption and path of a result: with overrides that change a run, a note and a folder of its own."""
+def _say_overrides(result: ResultTable | ResultFigure, paper: str, name: str, request: Request) -> None:
+    """Add to the result of overrides that change a run a note and a folder of its own."""
 
     def runs(chosen: Overrides | None) -> list[Experiment]:
-        return experiments(paper, name, scale="paper", seeds=seeds, overrides=chosen)
+        return _experiments(paper, name, Request("paper", request.seeds, overrides=chosen))
 
-    if not overrides:
-        return text, path
+    if not request.overrides:
+        return
     plain = runs(None)
-    effective = {method: values for method, values in overrides.items() if runs({method: values}) != plain}
-    if not effective:
-        return text, path
-    return f"{text} With {described(effective)}.", path.parent / "overridden" / path.name
+    effective = {method: values for method, values in request.overrides.items() if runs({method: values}) != plain}
+    if effective:
+        result.caption += f" With {described(effective)}."
+        result.path = result.path.parent / "overridden" / result.path.name
 
 
 def _of(known: Mapping[str, Mapping[str, Kind]], paper: str) -> Mapping[str, Kind]:

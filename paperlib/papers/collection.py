@@ -18,6 +18,10 @@ Only = Mapping[str, Any]  # field of an experiment -> its value, or a list of va
 Recompute = bool | Literal["rest"]
 
 
+class LeftOut(UserWarning):
+    """Runs were asked for whose data set is missing."""
+
+
 def check_recompute(recompute: Any) -> None:
     """Raise ValueError unless it is a value that `collect` takes."""
     if not isinstance(plain(recompute), bool) and not (isinstance(recompute, str) and recompute == "rest"):
@@ -99,7 +103,7 @@ def collect(
         for name, reason in absent.items():
             if all(e.dataset in absent for e in planned):
                 raise reason
-            warnings.warn(f"the runs on {name} are left out: {reason}", stacklevel=2)
+            warnings.warn(LeftOut(f"the runs on {name} are left out: {reason}"), stacklevel=2)
         missing = [e for e in missing if e.dataset not in absent]
         results = run_many(missing, jobs, store=store, progress=True, executor=executor)
         runs |= zip(missing, results, strict=True)

@@ -6,6 +6,7 @@ The search goes through all specifications, which takes half a minute. For shipp
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -88,10 +89,11 @@ def known(store: Path) -> Mapping[str, list[Place]]:
 
 
 def remember(store: Path, digests: Collection[str]) -> Mapping[str, list[Place]]:
-    """Search the places of runs and record them in the store; [] for a run that is in no table."""
+    """Search the places of runs and record them in the store if it has room; [] for a run that is in no table."""
     index: Places = {digest: [] for digest in digests}
     index |= search(digests)
-    _write(store / FILE, index, version())
+    with suppress(OSError):
+        _write(store / FILE, index, version())
     return index
 
 

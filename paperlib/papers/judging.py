@@ -63,7 +63,8 @@ class Entry:
 
     @property
     def is_accuracy(self) -> bool:
-        return "accuracy" in str(self.row["metric"])
+        """Return True for an accuracy that a method has, which a target, though in percent, is not."""
+        return "accuracy" in str(self.row["metric"]) and self.row["metric"] != "target_accuracy"
 
     @property
     def is_derived(self) -> bool:

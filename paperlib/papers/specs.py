@@ -115,7 +115,8 @@ class ResultFigure:
         self.caption = "\n".join(filter(None, (self.caption, x)))
         for suffix in (".pdf", ".png"):
             metadata = {"CreationDate": None} if suffix == ".pdf" else None
-            self.figure.savefig(self.path.with_suffix(suffix), dpi=150, bbox_inches="tight", metadata=metadata)
+            with plots.defaults():
+                self.figure.savefig(self.path.with_suffix(suffix), dpi=150, bbox_inches="tight", metadata=metadata)
         self.data.round(4).to_csv(self.path.with_suffix(".csv"), index=False)
         self.path.with_suffix(".txt").write_text(f"{self.title}\n{self.caption}\n", encoding="utf-8")
         if self.numbers is not None:
@@ -129,7 +130,8 @@ class ResultFigure:
         from io import BytesIO
 
         buffer = BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight")
+        with plots.defaults():
+            self.figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight")
         return buffer.getvalue()
 
 
@@ -275,8 +277,8 @@ def build_figure(paper: str, name: str, spec: FigureSpec, results: Results) -> R
             size = min(18, 3 * drawn.get_size_inches()[0])
             look: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 20, "fontsize": size}
             drawn.text(0.5, 0.5, NOT_COMPARABLE, color="#a00000", alpha=0.35, zorder=100, **look)
-    mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if planned else "")
-    drawn.text(1, 0, mark, ha="right", va="top", fontsize=7, color="0.4")
+        mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if planned else "")
+        drawn.text(1, 0, mark, ha="right", va="top", fontsize=7, color="0.4")
     text = caption(planned, results)
     result = ResultFigure(f"{name}. {spec.title}", text, drawn, data, figures_folder() / scale / paper / name)
     result.runs = done(planned, results)

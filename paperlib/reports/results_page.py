@@ -133,6 +133,7 @@ def claim_record(verdict: Verdict) -> dict[str, Any]:
             "row": f"{TITLES[claim.paper]} {claim.table}: {claim.name}",
             "claim": claim.claim,
             "verdict": verdict.verdict,
+            "in_points": "accuracy" in claim.metric and claim.metric != "target_accuracy",
             "why": verdict.why,
         }
         | {"settings": f"{verdict.settings} of {verdict.all_settings}", "seeds": verdict.seeds, "favour": claim.favour}

@@ -6,6 +6,7 @@ further round.
 """
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ from paperlib.timing import PARTS, Part, listening
 from paperlib.workers import CallingThread, arithmetic, worker_pool
 
 WARM_UP = 1  # untimed rounds: libraries choose their algorithms, graphs are recorded, memory is allocated
+LARGEST = 1_000_000  # bytes of a description
+PREFIX = re.compile("[0-9a-f]{4,15}")
+DIGITS = {"seconds": 3, "percent": 1, "per round": 3}
 PASSES = ["forward", "backward", "graph"]
 
 
@@ -57,6 +61,14 @@ class Profile:
         """Per part: seconds of all rounds, percent of them, and seconds per round."""
         total = self.seconds.sum()
         return pd.DataFrame({"seconds": total, "percent": 100 * total / total.sum(), "per round": self.seconds.mean()})
+
+    def text(self) -> pd.DataFrame:
+        """Return the table as it is printed, with what each part is, and its sum last."""
+        table = self.table.drop(index=[] if self.table.seconds["graph"] else ["graph"])
+        table.loc["whole"] = table.sum()
+        text = pd.DataFrame({name: table[name].map(f"{{:.{digits}f}}".format) for name, digits in DIGITS.items()})
+        text.insert(0, "what it is", [PARTS.get(part, "") for part in table.index])
+        return text.rename_axis("part")
 
     @property
     def samples_per_second(self) -> float:
@@ -234,8 +246,16 @@ def _of_run(word: str, shipped: Mapping[str, Mapping[str, Any]]) -> dict[str, An
     places = [Path(word), Path(word) / "experiment.json", shelf.path / word / "experiment.json"]
     path = next((place for place in places if os.path.isfile(place)), None)
     if path is not None:
+        if (size := path.stat().st_size) > LARGEST:
+            raise ValueError(f"{one_line(path)} has {size:,} bytes, but the description of a run at most {LARGEST:,}")
         return fields_in(path.read_bytes(), one_line(path))
     if word in shipped:
         return dict(shipped[word])
-    where = f"nor the file or folder of a run, nor a digest in {shelf.path}"
+    own = shelf.digests() if PREFIX.fullmatch(word) else set()
+    found = sorted(digest for digest in {*own, *shipped} if PREFIX.fullmatch(word) and digest.startswith(word))
+    if len(found) > 1:
+        raise ValueError(f"{quote(word)} begins {len(found)} digests, {found[0]} and {found[1]} among them")
+    if found:
+        return _of_run(found[0], shipped)
+    where = f"nor the file or folder of a run, nor the beginning of a digest in {shelf.path}"
     raise ValueError(f"{quote(word)} is neither field=value, {where}{' or of a shipped run' if shipped else ''}")
