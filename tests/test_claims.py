@@ -8,11 +8,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from paperlib import papers
+from paperlib import Experiment, papers
 from paperlib.papers import claims, judging
 from paperlib.papers.catalogue import TITLES
 from paperlib.papers.claims import FILE, READING, Claim, contests, read, verdict
-from paperlib.papers.judging import Evidence
+from paperlib.papers.judging import Evidence, grade
 
 from .synthetic import entry, evidence
 
@@ -169,7 +169,7 @@ def test_smaller_is_better_where_the_table_says_so():
     assert low.verdict == "held" and low.difference == pytest.approx(0.2)
 
 
-def test_the_best_of_the_others_is_the_rival_and_variants_are_no_others():
+def test_the_rival_is_the_one_that_print_has_in_front_and_variants_are_no_others():
     values = [
         (entry("GC-Fed", 60), [60, 61, 62]),
         (entry("LocalGC", 59), [90, 91, 92]),
@@ -180,8 +180,29 @@ def test_the_best_of_the_others_is_the_rival_and_variants_are_no_others():
     assert best.verdict == "held" and best.difference == pytest.approx(3, abs=0.1) and best.printed == 5
     assert decide(values, replace(CLAIM, other="FedAvg")).difference == pytest.approx(10, abs=0.1)
     assert decide(values, replace(CLAIM, other="LocalGC|FedAvg")).verdict == "reversed"
-    # As long as one of the others is not run it may be the best.
-    assert decide([*values, (entry("FedNTD", 1), ["-"] * 3)], replace(CLAIM, other="others")).verdict == "not run"
+    # Whoever is the best in our runs decides nothing: the rival is fixed before them.
+    lucky = [*values, (entry("FedNTD", 1), [70, 71, 72])]
+    assert decide(lucky, replace(CLAIM, other="others")).difference == best.difference
+    assert decide([*values, (entry("FedNTD", 56), ["-"] * 3)], replace(CLAIM, other="others")).verdict == "not run"
+
+
+def test_only_runs_of_the_length_of_print_show_or_contradict():
+    won = decide(pair([61, 72, 83], [51, 60, 71]))
+    words = {grade: replace(won, grade=grade).word for grade in "ABC"}
+    assert words == {"A": "shown", "B": "seen", "C": "seen, regime not calibrated"}
+    lost = replace(won, verdict="reversed")
+    assert [replace(lost, grade=grade).word for grade in "AB"] == ["contradicted", "opposite seen"]
+    assert replace(won, verdict="undecided", grade="C").word == "undecided"
+    experiments = {name: Experiment(dataset="mnist", model=name) for name in ("mlp", "cnn", "resnet18", "vgg9")}
+    assert grade(0.5, [experiments["vgg9"]]) == "A" and grade(0.49, []) == ""
+    assert [grade(0.49, [e]) for e in experiments.values()] == ["B", "B", "C", "C"]
+    assert grade(0.1, [experiments["cnn"], experiments["vgg9"]]) == "C"  # as the weaker one
+
+
+def test_a_pair_that_failed_is_said_in_words():
+    partly = decide(pair([61, None, 83], [51, 60, 71]))
+    assert partly.ended == "2 of 3 end: +11.0; 1 lost by failure" and partly.difference == -np.inf
+    assert decide(pair([None] * 3, [51, 60, 71])).ended == decide(pair([61, 72, 83], [51, 60, 71])).ended == ""
 
 
 def test_up_to_four_settings_are_averaged_within_each_seed():

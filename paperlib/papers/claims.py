@@ -26,7 +26,7 @@ import numpy as np
 from paperlib.checks import quote
 from paperlib.experiment import Experiment
 from paperlib.papers.catalogue import PAPERS
-from paperlib.papers.judging import SEEDS, Entry, Evidence, family
+from paperlib.papers.judging import SEEDS, Entry, Evidence, family, grade
 from paperlib.papers.printed import NUMBERS, rows_of
 from paperlib.papers.rows import parse
 from paperlib.paths import PAPER_VALUES
@@ -37,6 +37,10 @@ READING = "table"
 FAVOURS = ("for", "against", "neither")
 ROPE = 0.5  # points of accuracy, within which two methods are practically equal
 POOLED = 5  # with so many settings, settings are the sample; with fewer, seeds are
+# Whether the regime has grade A -> verdict -> how it is called.
+WORDS = {
+    True: {"held": "shown", "reversed": "contradicted"}, False: {"held": "seen", "reversed": "opposite seen"},
+}  # fmt: skip
 VERDICTS = ("held", "reversed", "undecided", "not run")
 
 
@@ -67,23 +71,29 @@ class Contest:
 
     @property
     def printed(self) -> float:
-        """Printed lead of the method over the best of the others; larger is better."""
-        return above(self.method.printed, max(other.printed for other in self.others))
+        """Return the printed lead of the method over its rival; larger is better."""
+        return above(self.method.printed, self.rival.printed)
 
     @property
-    def sides(self) -> tuple[Entry, ...]:
-        return (self.method, *self.others)
+    def rival(self) -> Entry:
+        """Return the best of the others in print, which is fixed before any run of ours."""
+        return max(self.others, key=lambda other: other.printed)
+
+    @property
+    def sides(self) -> tuple[Entry, Entry]:
+        return self.method, self.rival
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A claim at a scale.
 
-    verdict: one of `VERDICTS`. difference, interval: mean difference and its 95 % interval; larger is better for the
-    method. probability: that the method is better by more than the ROPE; NaN where seeds decide. settings: number of
-    settings used, out of ``all_settings``; why: why the rest do not count. seeds: fewest seeds of a setting.
-    printed: mean printed difference; in_print: (printed numbers that show the claim, all). share: operations of our
-    runs over the printed ones.
+    verdict: one of `VERDICTS`; grade: of the regime, see `paperlib.papers.judging.grade`, "" if nothing is run. ended:
+    where some pairs failed and others did not, how many ended and with which mean difference. difference, interval:
+    mean difference and its 95 % interval; larger is better for the method. probability: that the method is better by
+    more than the ROPE; NaN where seeds decide. settings: number of settings used, out of ``all_settings``; why: why
+    the rest do not count. seeds: fewest seeds of a setting. printed: mean printed difference; in_print: (printed
+    numbers that show the claim, all). share: operations of our runs over the printed ones.
     """
 
     claim: Claim
@@ -99,6 +109,15 @@ class Verdict:
     printed: float
     in_print: tuple[int, int]
     share: float
+    grade: str
+    ended: str
+
+    @property
+    def word(self) -> str:
+        """Return the verdict in the words of its regime: only runs at the length of print show or contradict."""
+        if self.verdict not in WORDS[self.grade == "A"]:
+            return self.verdict
+        return WORDS[self.grade == "A"][self.verdict] + (", regime not calibrated" if self.grade == "C" else "")
 
 
 def above(a: float, b: float) -> float:
@@ -229,8 +248,9 @@ def _is_rival(claim: Claim, rival: str, other: Entry, entry: Entry) -> bool:
 def verdict(claim: Claim, evidence: Evidence) -> Verdict:
     """What our runs say of a claim.
 
-    In each setting the method is paired, seed by seed, with the best of the others by our mean. A setting counts if all
-    of them have three seeds in common and it can be judged (`judging`). Settings that use the same runs count once. Up
+    In each setting the method is paired, seed by seed, with its rival: of several others the one that print has in
+    front, for the best of ours on the same seeds would win too often. A setting counts if both have three seeds in
+    common and it can be judged (`judging`). Settings that use the same runs count once. Up
     to four settings are averaged within each seed, and Student's interval over the seeds decides: held if all of it is
     above the claimed difference, reversed if all of it is below zero. Five or more settings are a sample themselves: a
     Bayesian signed-rank test over their means decides in the same way, at a probability of 95 %; for accuracies its
@@ -259,6 +279,8 @@ def verdict(claim: Claim, evidence: Evidence) -> Verdict:
         printed=float(np.mean([contest.printed for contest in matches])),
         in_print=(sum(_shows(contest.printed, claim.least) for contest in matches), len(matches)),
         share=evidence.share(counted),
+        grade=grade(evidence.share(counted), counted),
+        ended=_ended(differences),
     )
 
 
@@ -267,21 +289,24 @@ def _shows(difference: float, least: float) -> bool:
 
 
 def _gains(contest: Contest, evidence: Evidence) -> tuple[dict[int, float], str]:
-    """Seed -> lead of the method over the best of the others; or the reason why there is none."""
-    mine, best = evidence.by_seed(contest.method), np.inf
-    gains: dict[int, float] = {}
-    for other in contest.others:
-        theirs = evidence.by_seed(other)
-        pairs: dict[int, list[float]] = {}
-        for key in mine.keys() & theirs.keys():
-            pairs.setdefault(key[0], []).append(above(mine[key], theirs[key]))
-        if len(pairs) < SEEDS:
-            empty = next((entry for entry, values in ((contest.method, mine), (other, theirs)) if not values), None)
-            return {}, evidence.absence(empty) if empty else f"fewer than {SEEDS} seeds in common"
-        by_seed = {seed: _mean(pairs[seed]) for seed in sorted(pairs)}
-        if _mean(by_seed.values()) < best or not gains:
-            gains, best = by_seed, _mean(by_seed.values())
-    return gains, evidence.objection(contest.method)
+    """Return seed -> lead of the method over its rival in print; or the reason why there is none."""
+    mine, theirs = (evidence.by_seed(side) for side in (contest.method, contest.rival))
+    pairs: dict[int, list[float]] = {}
+    for key in mine.keys() & theirs.keys():
+        pairs.setdefault(key[0], []).append(above(mine[key], theirs[key]))
+    if len(pairs) < SEEDS:
+        empty = next((side for side, values in zip(contest.sides, (mine, theirs), strict=True) if not values), None)
+        return {}, evidence.absence(empty) if empty else f"fewer than {SEEDS} seeds in common"
+    return {seed: _mean(pairs[seed]) for seed in sorted(pairs)}, evidence.objection(contest.method)
+
+
+def _ended(settings: Sequence[Mapping[int, float]]) -> str:
+    """Say how many pairs ended, and with which mean difference; "" if all did, or none."""
+    pairs = [difference for setting in settings for difference in setting.values()]
+    finite = [difference for difference in pairs if np.isfinite(difference)]
+    if len(finite) in (0, len(pairs)):
+        return ""
+    return f"{len(finite)} of {len(pairs)} end: {np.mean(finite):+.1f}; {len(pairs) - len(finite)} lost by failure"
 
 
 def _mean_by_seed(places: Sequence[Mapping[int, float]]) -> dict[int, float]:

@@ -21,19 +21,24 @@ from paperlib.papers import shipped_runs
 from paperlib.papers.cells import Cell, comparable, counted, outcomes
 from paperlib.papers.collection import Runs, finished
 from paperlib.papers.contents import TABLES
-from paperlib.papers.printed import printed
+from paperlib.papers.printed import printed, rows_of
 from paperlib.papers.scales import at_scale
 from paperlib.papers.settings import build, methods
 from paperlib.papers.specs import TableSpec
+from paperlib.paths import PAPER_VALUES
 from paperlib.quantities.agreement import Ranking, ceiling
 from paperlib.random_streams import rng
 from paperlib.runs import cost
 
+CALIBRATED = PAPER_VALUES / "calibrated.csv"
+OF_CALIBRATED = ("model", "column", "ladder", "correlation")
 SEEDS = 3
 SHIPPED_SEEDS = 5  # as many as any column is shipped with; all that are finished count
 METHODS = 6
 REGIME = 0.6
 LEAST = 3  # methods that make an order
+KEPT = 0.8  # rank correlation with print under which a reduced network was seen to keep the order
+WHOLE = 0.5  # share of the printed operations from which a regime counts as that of print
 # Fields of a printed row that say where its number was measured.
 PLACE = ("dataset", "model", "partition", "alpha", "clients", "sampled", "local_epochs", "rounds", "scenario")
 Seed = tuple[int, int]  # of a run and of its partition
@@ -191,6 +196,24 @@ def gathered(
         shipped = {e: run for e in planned if (run := shipped_runs.find(e)) is not None}
         return Evidence(paper, scale, chosen, reduced, shipped)
     return Evidence(paper, scale, chosen, reduced, finished(planned, store))
+
+
+def grade(share: float, counted: Iterable[Experiment]) -> str:
+    """Grade the regime of some runs by their share of print and their printed networks; "" if there are none.
+
+    A: at least half of the printed operations. B: reduced, but a reduction of the same network kept print's order in a
+    column set aside (docs/calibration.md). C: neither.
+    """
+    models = {e.model for e in counted}
+    if share >= WHOLE or not models:
+        return "A" if models else ""
+    return "B" if all(calibrated().get(model, -1) >= KEPT for model in models) else "C"
+
+
+@cache
+def calibrated() -> dict[str, float]:
+    """Return printed network -> the best rank correlation with print that a reduction of it reached."""
+    return {row["model"]: float(row["correlation"]) for row in rows_of(CALIBRATED, OF_CALIBRATED)}
 
 
 @cache

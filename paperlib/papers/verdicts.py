@@ -16,8 +16,10 @@ from paperlib.paths import figures as figures_folder
 
 NOTE = (
     "Printed: the mean difference that the claim is about, and in how many printed places it shows. Ours: the same of "
-    "runs with equal seeds, with its 95 % interval. A claim held if that is above the claimed difference, and is "
-    "reversed if it is below zero."
+    "runs with equal seeds, with its 95 % interval, against the rival that print has in front. A claim is seen if that "
+    "is above the claimed difference, and the opposite is seen if it is below zero. Runs with at least half of the "
+    "printed operations (grade A) show or contradict. In grade B a reduction of the same network kept print's order in "
+    "a column set aside, in grade C none did."
 )
 
 
@@ -67,11 +69,11 @@ def _row(decided: Verdict) -> dict[str, str]:
         sentence = "not run at a comparable scale" if decided.scale == "smoke" else f"not run{reason}"
         return row | {"ours": "", "verdict": sentence, "scale": decided.scale}
     count = decided.all_settings
-    settings = f"{decided.settings} of {count} setting{'s' * (count > 1)}, {decided.seeds} seeds"
+    settings = f"in {decided.settings} of {count} setting{'s' * (count > 1)}, {decided.seeds} seeds"
     return row | {
-        "ours": with_interval(decided.difference, decided.interval),
-        "verdict": f"{decided.verdict} ({settings})",
-        "scale": decided.scale,
+        "ours": decided.ended or with_interval(decided.difference, decided.interval),
+        "verdict": f"{decided.word} ({settings})",
+        "scale": f"{decided.scale}, grade {decided.grade}",
     }
 
 

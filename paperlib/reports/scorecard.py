@@ -22,7 +22,7 @@ COMPARED = ("mini", "small", "paper")  # the scales whose numbers mean something
 ALL = "all"  # the table of the rows that sum up a paper
 OF_VERDICTS = [f.name for f in fields(Verdict) if f.name not in ("claim", "interval")]
 OF_VALUES = ["paper", "table", "column", "scale", "method", "ours", "printed", "metric"]
-OF_CLAIMS = [*(f.name for f in fields(Claim)), *OF_VERDICTS, "low", "high"]
+OF_CLAIMS = [*(f.name for f in fields(Claim)), *OF_VERDICTS, "word", "low", "high"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _number(table: str) -> float:
 def _flat(verdict: Verdict) -> dict[str, Any]:
     """The fields of a verdict, with the two of an interval as low and high."""
     low, high = verdict.interval
-    return {name: getattr(verdict, name) for name in OF_VERDICTS} | {"low": low, "high": high}
+    return {name: getattr(verdict, name) for name in (*OF_VERDICTS, "word")} | {"low": low, "high": high}
 
 
 def _rows(evidence: Evidence, judgeable: Sequence[Column], decided: Sequence[Verdict]) -> list[dict[str, Any]]:
@@ -151,10 +151,12 @@ def agreement(judgeable: Sequence[Column]) -> dict[str, Any]:
     }
 
 
-def counted(decided: Iterable[Verdict]) -> dict[str, int]:
-    """The numbers of claims by verdict."""
-    counts = Counter(verdict.verdict for verdict in decided)
-    return {verdict: counts[verdict] for verdict in VERDICTS}
+def counted(decided: Iterable[Verdict]) -> dict[str, Any]:
+    """Count the claims by verdict, and list the grades of the regimes that decided them."""
+    verdicts = list(decided)
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    grades = sorted({verdict.grade for verdict in verdicts} - {""})
+    return {verdict: counts[verdict] for verdict in VERDICTS} | {"grade": ", ".join(grades) or "-"}
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -22,21 +22,26 @@ from paperlib.reports.scorecard import ALL, COMPARED, Scorecard, scorecard
 
 README = ROOT / "README.md"
 FINDINGS = ROOT / "docs" / "findings.md"
+CALLED = "seen / opposite seen / undecided / not run"
+GRADES = (
+    "Grade of the regime: A, at least half of the printed operations; B, reduced, but a reduction of the same network "
+    "kept print's order in a column set aside; C, neither. Only in A a claim is shown or contradicted."
+)
 SUMMARY_NOTE = (
     "Claims: headline claims of the papers in their own terms, and readings of their tables that are marked so "
     "(`data/paper/claims.csv`), for and against their methods, decided by runs with equal seeds at "
     f"{LEVEL:.0%}. Order: mean rank correlation of the methods with print in the columns that can be judged, its "
     "bootstrap interval, and the ceiling that a perfect replicate with as many seeds would reach. A column is judged "
     f"with {METHODS} methods, {SEEDS} seeds, images of the same kind, and FedAvg at {REGIME:.0%} of its printed "
-    "accuracy. Share of print: operations of our runs by those of the printed ones."
+    f"accuracy. Share of print: operations of our runs by those of the printed ones. {GRADES}"
 )
 EXPLANATION = (
     f"Cells are printed numbers that runs of ours can stand beside; one counts as run when at least one of {SEEDS} "
     "seeds is done, also when it failed. Share of print: the operations of these runs by those of the printed ones. "
-    f"Claims: held or reversed where the {LEVEL:.0%} interval of the paired differences over equal seeds lies above "
-    f"the claimed difference or below zero; from {POOLED} settings on a Bayesian signed-rank test over the settings "
-    f"decides, at a probability of {LEVEL:.0%}, with a region of practical equivalence of {ROPE:g} points of accuracy; "
-    "a failed run loses; against several methods the best of them by our mean is the rival. Not run: fewer than "
+    f"{GRADES} Claims: seen, or the opposite, where the {LEVEL:.0%} interval of the paired differences over equal "
+    f"seeds lies above the claimed difference or below zero; from {POOLED} settings on a Bayesian signed-rank test "
+    f"over them decides, at a probability of {LEVEL:.0%}, with a region of practical equivalence of {ROPE:g} points; "
+    "a failed run loses; against several methods the rival is the one that print has in front. Not run: fewer than "
     f"{SEEDS} seeds in common, or only in settings that cannot be judged. "
     "Order: Spearman's rank correlation between our values of the methods and the printed ones, averaged over the "
     "columns that are judged (1: the same order, 0: none, -1: the reverse); in brackets its bootstrap interval over "
@@ -82,7 +87,7 @@ def scores(card: Scorecard, paper: str) -> pd.DataFrame:
         entry |= {f"run, {scale}": f"{row.run} of {row.cells}" for scale, row in by.items()}
         for scale, row in by.items():
             entry |= {f"share of print, {scale}": percentage(row.share)}
-            entry |= {f"claims {'/'.join(VERDICTS)}, {scale}": tally(row) if row.run else "-"}
+            entry |= {f"claims {CALLED}, {scale}": tally(row) if row.run else "-", f"grade, {scale}": row.grade}
             entry |= {f"order, {scale}": order(row)}
             if not np.isnan(row.difference):
                 entry["difference"] = f"{row.difference:.2f}"
@@ -104,12 +109,12 @@ def claims(card: Scorecard, paper: str) -> pd.DataFrame:
                     "where": f"{row.table}, " + ("our reading" if row.section == READING else f"section {row.section}"),
                     "favour": row.favour,
                     "printed": f"{points(row.printed)} ({row.in_print[0]} of {row.in_print[1]})",
-                    "verdict": row.verdict,
+                    "verdict": row.word,
                     "ours": _measured(row) if decided else "-",
                     "from": f"{row.settings} of {_many(row.all_settings, 'setting')}, {row.seeds} seeds"
                     if decided
                     else "-",
-                    "scale": f"{row.scale}, {percentage(row.share)} of print" if decided else "-",
+                    "scale": f"{row.scale}, {percentage(row.share)} of print, grade {row.grade}" if decided else "-",
                     "note": "; ".join(filter(None, [row.why, row.note])),
                 }
             )
@@ -120,7 +125,7 @@ def claims(card: Scorecard, paper: str) -> pd.DataFrame:
 
 def _measured(row: Any) -> str:
     """Mean difference, interval, and the probability where it decides."""
-    text = with_interval(row.difference, (row.low, row.high))
+    text = row.ended or with_interval(row.difference, (row.low, row.high))
     return text if np.isnan(row.probability) else f"{text}, P {row.probability:.2f}"
 
 
@@ -155,15 +160,14 @@ def coverage(paper: str) -> tuple[str, str]:
 
 def summary(card: Scorecard) -> str:
     """The README's table and what it means: a row per paper and scale with runs."""
-    claims_by_verdict = f"claims {' / '.join(VERDICTS)}"
-    head = ["paper", "tables", "figures", "scale", "cells run", "share of print", claims_by_verdict]
+    head = ["paper", "tables", "figures", "scale", "cells run", "share of print", "grade", f"claims {CALLED}"]
     head.append("order of the methods")
     lines = []
     for paper, title in papers.TITLES.items():
         rows = list(_named(card.tables[(card.tables.paper == paper) & (card.tables.table == ALL)]))
         for row in [row for row in rows if row.run] or rows[:1]:
             texts = [title, *coverage(paper), row.scale, f"{row.run} of {row.cells}", percentage(row.share)]
-            lines.append([*texts, tally(row), order(row)])
+            lines.append([*texts, row.grade, tally(row), order(row)])
     return f"{markdown.table(head, lines)}\n{SUMMARY_NOTE}\n"
 
 

@@ -10,7 +10,10 @@ from calibration import criteria, scores
 from ladders import COLUMNS, FULL, everything, experiments
 
 from paperlib import papers
-from paperlib.papers.scales import SMALL
+from paperlib.papers.collection import finished
+from paperlib.papers.judging import CALIBRATED, OF_CALIBRATED
+from paperlib.papers.printed import rows_of
+from paperlib.papers.scales import BUDGETS
 from paperlib.runs import cost
 from paperlib.runs.store import Run
 
@@ -68,7 +71,7 @@ def test_a_one_shot_column_has_one_cost_and_is_scored_without_the_order():
     name = "FedHydra T1, MNIST, 0.3"
     grid = experiments(name)
     dearest, cheapest = (f(cost.operations(m["fedhydra"][0]) for m in grid.values()) for f in (max, min))
-    assert 0.95 * SMALL < cheapest <= dearest <= 1.001 * SMALL
+    assert 0.95 * BUDGETS["small"] < cheapest <= dearest <= 1.001 * BUDGETS["small"]
     ladder = "a tenth of the local epochs"
     runs = {}
     for seed, e in enumerate(grid[ladder]["fedhydra"]):
@@ -128,3 +131,14 @@ def test_the_page_has_every_column_and_an_unknown_one_is_refused():
     assert all(f"### {name}" in text for name in COLUMNS) and text.count("Not run yet.") == len(COLUMNS)
     with pytest.raises(ValueError, match="unknown column 'nothing'"):
         everything(["nothing"])
+
+
+def test_the_networks_whose_reduction_kept_the_order_are_those_of_the_scores():
+    """Every printed network has its best ladder of a column set aside in data/paper/calibrated.csv."""
+    for row in rows_of(CALIBRATED, OF_CALIBRATED):
+        column = COLUMNS[row["column"]]
+        needed = [e for methods in experiments(row["column"]).values() for es in methods.values() for e in es]
+        found = scores(row["column"], finished(needed, store=None)).set_index("ladder").correlation
+        assert f"{found.max():.2f}" == f"{float(row['correlation']):.2f}" and found.idxmax() == row["ladder"]
+        printed = papers.experiments(column.paper, column.table, scale="paper", seeds=1, only=column.only)
+        assert {e.model for e in printed} == {row["model"]}
