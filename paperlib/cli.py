@@ -397,26 +397,24 @@ def partition(
 def pack(
     name: Annotated[str, typer.Argument(help="of the data set; it becomes <name>.npz in the data directory")],
     source: Annotated[
-        str, typer.Argument(help="folder with a subfolder per class, or a class of torchvision.datasets")
+        str, typer.Argument(help="folder with a subfolder per class; or .zip, .parquet, .tar, .npz, ...")
     ],
-    root: Annotated[Path, typer.Option(help="where the files of torchvision's data set lie")] = Path("."),
     size: Annotated[int | None, typer.Option(help="height and width in pixels, if images must be resized")] = None,
-    test_share: Annotated[float, typer.Option(help="of a folder without train and test: share of the test set")] = 0.2,
+    test_share: Annotated[
+        float, typer.Option(help="where there is no test or validation set: share of the test set")
+    ] = 0.2,
 ) -> None:
     """Make a data set of images of one's own, to be used by its name like any other."""
-    from paperlib import packing
-    from paperlib.data.datasets import DATASETS, data_directory, load
+    from paperlib.data.datasets import load
+    from paperlib.packing import pack_from
 
     with sentences("nothing was written"):
-        if name in DATASETS or not name.isidentifier():
-            raise ValueError(f"name is {name!r}, but must be letters and digits, and not that of a known data set")
-        is_folder = Path(source).is_dir()
-        train, test, classes = packing.folder(source, test_share) if is_folder else packing.of_torchvision(source, root)
-        path = packing.pack(data_directory() / f"{name}.npz", train, test, classes, size)
+        for note in pack_from(name, source, size, test_share):
+            console.print(f"{note}.", soft_wrap=True, markup=False)
         packed = load(name)
         counts = f"{len(packed.train_labels):,} training and {len(packed.test_labels):,} test images"
         console.print(
-            f"{counts} of {packed.num_classes} classes, shape {packed.shape}, written to {path}", soft_wrap=True
+            f"{counts} of {packed.num_classes} classes, shape {packed.shape}, in {packed.source}", soft_wrap=True
         )
 
 

@@ -1,9 +1,15 @@
 """Images of one's own as packs: what is written is what is read, what cannot be is refused."""
 
+import io
+import tarfile
+import zipfile
+
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from paperlib import Experiment, packing, run
@@ -43,64 +49,124 @@ def test_a_folder_becomes_a_data_set_that_runs(tmp_path, monkeypatch):
     assert not run(e, store=tmp_path / "runs").summary["failed"]
 
 
-def test_train_and_test_folders_stay_apart_and_colour_stays(tmp_path):
-    classes_folder(tmp_path / "train", {"a": 3, "b": 2}, "RGB")
-    classes_folder(tmp_path / "test", {"a": 1, "b": 1}, "RGB")
-    train, test, names = packing.folder(tmp_path)
-    packing.pack(tmp_path / "mine.npz", train, test, names)
-    made = load("mine", data_dir=tmp_path)
-    assert made.shape == (3, 10, 8) and (len(made.train_labels), len(made.test_labels)) == (5, 2)
-
-
 def test_images_are_resized_only_when_asked(tmp_path):
     train = [(picture(9, size=(8, 8)), 0), (picture(9, size=(16, 12)), 1)]
-    with pytest.raises(ValueError, match="of 2 sizes, such as 8x8 and 16x12: give the size"):
+    with pytest.raises(ValueError, match="of several sizes, such as .*16x12.*: give the size"):
         packing.pack(tmp_path / "mine.npz", train, train)
     packing.pack(tmp_path / "mine.npz", train, train, size=7)
     made = load("mine", data_dir=tmp_path)
     assert made.shape == (1, 7, 7) and (made.train_images == 9).all() and made.classes == ("0", "1")
 
 
-def test_a_data_set_of_torchvision_becomes_a_pack(tmp_path, monkeypatch):
-    """FakeData has no two halves; a class of its kind that has some, as most have."""
-    from paperlib._torchvision import torchvision
+def png(value):
+    file = io.BytesIO()
+    picture(value).save(file, "PNG")
+    return file.getvalue()
 
-    class Fake(torchvision().datasets.FakeData):
-        classes = ["even", "odd"]
 
-        def __init__(self, root, train=True):
-            super().__init__(8 if train else 4, (3, 9, 9), 2, random_offset=0 if train else 100)
+def made(source, **options):
+    """What is said of a source, and the data set."""
+    said = packing.pack_from("mine", source, **options)
+    load.__globals__["_load"].cache_clear()
+    return said, load("mine")
 
-    monkeypatch.setattr(torchvision().datasets, "Fake", Fake, raising=False)
-    monkeypatch.setenv("PAPERLIB_DATA", str(tmp_path))
-    result = CliRunner().invoke(app, ["pack", "fake", "Fake"])
-    assert result.exit_code == 0 and "8 training and 4 test images of 2 classes, shape (3, 9, 9)" in result.stdout
-    made, original = load("fake"), Fake(tmp_path)
-    pixels = {np.asarray(image).tobytes(): int(label) for image, label in (original[i] for i in range(8))}
-    for image, label in zip(made.train_images, made.train_labels, strict=True):
-        assert pixels[image.permute(1, 2, 0).numpy().tobytes()] == label
+
+@pytest.fixture(autouse=True)
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAPERLIB_DATA", str(tmp_path / "data"))
+
+
+def test_splits_are_taken_by_their_names_and_what_is_left_out_is_said(tmp_path):
+    classes_folder(tmp_path / "a/Train", {"x": 3, "y": 2}, "RGB")
+    classes_folder(tmp_path / "a/val", {"x": 1, "y": 1}, "RGB")
+    picture(3).save(tmp_path / "a/Train/x/3.jfif", "JPEG")
+    for hidden in ("Train/.ipynb_checkpoints/0.png", "val/x/._0.png"):
+        (tmp_path / "a" / hidden).parent.mkdir(exist_ok=True)
+        (tmp_path / "a" / hidden).write_bytes(png(1))
+    (tmp_path / "a/Train/x/notes.txt").touch()
+    said, data = made(tmp_path / "a")
+    assert (len(data.train_labels), len(data.test_labels), data.classes) == (6, 2, ("x", "y"))
+    assert said[:2] == ["1 files left out: .txt", "the validation images are the test set"]
+    assert said[2] == "2 of 2 test images are training images, too"
+    classes_folder(tmp_path / "a/test", {"x": 2, "y": 2})
+    said, data = made(tmp_path / "a")
+    assert "2 validation images left out" in said and len(data.test_labels) == 4
+
+
+def test_files_of_other_programs_are_read(tmp_path):
+    table = pa.table({"img": [{"bytes": png(i), "path": "x"} for i in range(6)], "label": [0, 1] * 3})
+    parquet.write_table(table, tmp_path / "p.parquet")
+    with zipfile.ZipFile(tmp_path / "z.zip", "w") as archive:
+        for i in range(6):
+            archive.writestr(f"photos/{'ab'[i % 2]}/{i}.png", png(i))
+    with tarfile.open(tmp_path / "w.tar", "w") as archive:
+        for i in range(6):
+            for suffix, content in (("png", png(i)), ("cls", str(i % 2).encode())):
+                member = tarfile.TarInfo(f"{i}.{suffix}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    for file in ("p.parquet", "z.zip", "w.tar"):
+        said, data = made(tmp_path / file)
+        assert said == ["2 images of 6 are the test set"]
+        pairs = [(int(x[0, 0, 0]), int(y)) for x, y in zip(data.train_images, data.train_labels, strict=True)]
+        pairs += [(int(x[0, 0, 0]), int(y)) for x, y in zip(data.test_images, data.test_labels, strict=True)]
+        assert sorted(pairs) == [(i, i % 2) for i in range(6)]
+
+
+@pytest.mark.parametrize(("image", "label"), [("{}_images", "{}_labels"), ("x_{}", "y_{}")])
+def test_arrays_of_medmnist_and_keras_are_read(tmp_path, image, label):
+    arrays = {image.format(s): np.full((4, 7, 7), n, np.uint8) for n, s in enumerate(("train", "test"))}
+    np.savez(tmp_path / "a.npz", **arrays, **{label.format(s): [[0], [1]] * 2 for s in ("train", "test")})
+    said, data = made(tmp_path / "a.npz")
+    assert said == [] and (data.train_images == 0).all() and (data.test_images == 1).all()
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("image", "pixel"),
     [
-        (["mnist", "."], "not that of a known data set"),
-        (["../mine", "."], "must be letters and digits"),
-        (["mine", "Nothing"], "'Nothing' is no data set of torchvision"),
-        (["mine", "FakeData"], "no data set of torchvision with a training and a test set"),
-        (["mine", "STL10"], "torchvision does not find STL10"),
-        (["mine", "{empty}"], "has no subfolder with images"),
-        (["mine", "{broken}"], "cannot be read as an image"),
-        (["mine", "{few}"], "1 images, too few for training and test"),
+        (np.full((7, 7), 30_000, np.uint16), [117]), (np.full((7, 7), True), [255]),
+        (Image.new("LA", (7, 7), (200, 128)), [100]), (Image.new("RGBA", (7, 7), (255, 0, 0, 0)), [0]),
+        (Image.new("RGB", (7, 7), (9, 9, 9)), [9]),
+        (np.full((7, 7), 0.5, np.float32), "mode F has no fixed range"),
+        (np.full((7, 7), 7, np.int32), "mode I has no fixed range"),
+        (None, "cannot be read as an image"),
     ],
-)
-def test_what_makes_no_pack_is_refused_before_anything_is_written(tmp_path, monkeypatch, words, message):
-    monkeypatch.setenv("PAPERLIB_DATA", str(tmp_path / "data"))
+)  # fmt: skip
+def test_modes_are_scaled_or_refused_and_never_clipped(tmp_path, image, pixel):
+    if isinstance(pixel, str):
+        with pytest.raises(ValueError, match=pixel):
+            packing.pack(tmp_path / "q.npz", [(image, 0)], [(image, 0)])
+        return
+    packing.pack(tmp_path / "q.npz", [(image, 0)], [(image, 0)])
+    assert load("q", data_dir=tmp_path).train_images[0, :, 0, 0].tolist() == pixel
+
+
+@pytest.mark.parametrize("label", [np.array([0, 1]), None, float("inf"), 2_000_000, True, -1, "a", 1.5])
+def test_a_label_must_be_one_whole_number(tmp_path, label):
+    with pytest.raises(ValueError, match="the label of train image 0 is .*, but must be one whole number from 0"):
+        packing.pack(tmp_path / "q.npz", [(picture(1), label)], [(picture(1), 0)])
+    assert not (tmp_path / "q.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "options", "message"),
+    [
+        ("mnist", ".", {}, "not that of a known data set"), ("cifar10_jpeg", ".", {}, "not that of a known data set"),
+        ("../mine", ".", {}, "must be letters and digits"), ("mine", "EMNIST", {}, "there is no such file or folder"),
+        ("mine", "empty", {}, "cannot be read as a data set"), ("mine", "broken", {}, "cannot be read as an image"),
+        ("mine", "few", {}, "1 images, too few for training and test"), ("mine", "deep", {}, "but lacks one of label"),
+        ("mine", "good", {"size": 100_000}, "GiB of memory, but a pack has at most 16"),
+        ("mine", "good", {"test_share": 1}, "test_share is 1"), ("theirs", "good", {}, "was not written by pack"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_pack_is_refused_before_anything_is_written(tmp_path, name, source, options, message):
     (tmp_path / "empty").mkdir()
-    for name in ("broken", "few"):
-        classes_folder(tmp_path / name, {"a": 1 if name == "few" else 3})
+    for folder, n in (("broken", 3), ("few", 1), ("good", 3)):
+        classes_folder(tmp_path / folder, {"a": n, "b": 3})
+    classes_folder(tmp_path / "deep/x", {"images": 2})
     (tmp_path / "broken" / "a" / "1.png").write_bytes(b"\x89PNG and nothing")
-    places = {name: str(tmp_path / name) for name in ("empty", "broken", "few")}
-    result = CliRunner().invoke(app, ["pack", words[0], words[1].format(**places)])
-    assert result.exit_code == 2 and message in " ".join(result.output.split())
-    assert not (tmp_path / "data").exists()
+    (tmp_path / "data").mkdir()
+    np.savez(tmp_path / "data" / "theirs.npz", classes=np.array(["a"]))
+    with pytest.raises(ValueError, match=message):
+        packing.pack_from(name, tmp_path / source, **options)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["theirs.npz"]
