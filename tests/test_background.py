@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import torch
 
 from paperlib import run
 from paperlib.runs.background import BackgroundRun, started, worked_on
+from paperlib.runs.locks import holder
 from paperlib.runs.store import Store
 from paperlib.teaching.widgets import live
 
@@ -51,6 +53,15 @@ if __name__ == "__main__":
 """
 
 
+WAITER = """
+import signal, sys
+from pathlib import Path
+from paperlib import Experiment, run
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process ignores it
+run(Experiment.from_json(Path(sys.argv[1]).read_text()), store=sys.argv[2], workers=1)
+"""
+
+
 def test_the_process_of_a_run_ends_when_the_one_that_started_it_is_killed(tiny, tmp_path):
     e, shelf = tiny.replace(rounds=100_000), Store(tmp_path / "store")
     (tmp_path / "e.json").write_text(e.to_json())
@@ -87,6 +98,28 @@ def test_the_widget_shows_a_finished_run_at_once_and_who_else_works_on_one(tiny,
     words = widget.view.words
     widget.text.value += " round=3"
     assert widget.view.words == words and "no field" in widget.screen.error  # the view stays
+
+
+def test_a_run_that_another_process_holds_says_so_in_one_line_and_the_wait_can_be_interrupted(tiny, tmp_path):
+    (tmp_path / "e.json").write_text(tiny.to_json())
+    (tmp_path / "wait.py").write_text(WAITER)
+    command = [sys.executable, tmp_path / "wait.py", tmp_path / "e.json", tmp_path / "store"]
+    with (
+        Store(tmp_path / "store").hold(tiny),
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as waiting,
+    ):
+        said = waiting.stderr.readline()
+        waiting.send_signal(signal.SIGINT)
+        rest = waiting.stderr.read()
+    assert tiny.digest in said and f"waits for process {os.getpid()} of {socket.gethostname()}, which" in said
+    assert said.endswith("Ctrl-C ends the wait\n") and "KeyboardInterrupt" in rest and waiting.returncode
+    assert Store(tmp_path / "store").rounds_done(tiny) == 0
+
+
+@pytest.mark.parametrize("said", [b"", b"\xff\x1b[2J" + b"x" * 10_000])
+def test_who_holds_a_run_is_one_line_whatever_its_lock_says(tmp_path, said):
+    (tmp_path / "lock").write_bytes(said)
+    assert holder(tmp_path).isprintable() and 0 < len(holder(tmp_path)) < 500
 
 
 class Starting:

@@ -1,6 +1,8 @@
 """The same grid on every executor gives the same bits, and bad requests are refused before any work."""
 
+import logging
 import os
+import socket
 import subprocess
 import sys
 
@@ -67,6 +69,29 @@ def test_a_worker_writes_down_what_it_played(tiny, store):
     for e in grid:
         assert sorted(line.split()[2] for line in lines if e.digest in line) == ["begins", "finished"]
     assert Store(store).finished(grid[0]) is not None
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "linked log"])
+def test_nothing_is_logged_where_a_link_or_another_file_is_and_the_run_is_played(tiny, store, tmp_path, kind):
+    mine, name = tmp_path / "mine", f"{socket.gethostname()}-{os.getpid()}"
+    mine.mkdir()
+    (mine / "notes").write_text("mine")
+    store.mkdir()
+    if kind == "link":
+        (store / "logs").symlink_to(mine)
+    elif kind == "file":
+        (store / "logs").write_text("mine")
+    else:
+        (store / "logs").mkdir()
+        (store / "logs" / f"{name}.log").symlink_to(mine / "notes")
+    handlers = logging.getLogger(f"paperlib.worker.{name}").handlers
+    handlers.clear()
+    with pytest.warns(UserWarning, match="nothing is logged, because .*logs.* cannot be written"):
+        executors.play(tiny, executors.Place(store))
+    handlers.clear()
+    assert Store(store).finished(tiny) is not None
+    assert [path.name for path in mine.iterdir()] == ["notes"] and (mine / "notes").read_text() == "mine"
+    assert kind != "file" or (store / "logs").read_text() == "mine"
 
 
 def test_processes_take_the_gpus_in_turn(monkeypatch):
@@ -153,12 +178,20 @@ def test_a_script_with_a_guard_is_played(store, tmp_path):
 
 def test_a_cluster_is_joined_only_where_it_is_named(monkeypatch):
     ray = pytest.importorskip("ray")
-    asked = {}
-    monkeypatch.setattr(ray, "init", lambda address, **options: asked.update(options, address=address))
-    monkeypatch.setattr(ray, "remote", lambda **_: lambda play: None)
-    monkeypatch.setattr(ray, "shutdown", lambda: None)
-    assert list(executors.Ray().play([], 1, executors.Place("runs"))) == []
-    assert asked == {"address": "local", "num_cpus": 1, "include_dashboard": False, "log_to_driver": False}
-    asked.clear()
-    assert list(executors.Ray(address="10.0.0.1:6379").play([], 1, executors.Place("runs"))) == []
-    assert asked == {"address": "10.0.0.1:6379", "log_to_driver": False}
+
+    class Joined(Exception):
+        pass
+
+    def init(address, **options):
+        raise Joined({"address": address, **options})
+
+    def joined(executor):
+        with pytest.raises(Joined) as asked:
+            next(executor.play([], 1, executors.Place("runs")))
+        return asked.value.args[0]
+
+    monkeypatch.setattr(ray, "init", init)
+    assert joined(executors.Ray()) == {
+        "address": "local", "num_cpus": 1, "include_dashboard": False, "log_to_driver": False
+    }  # fmt: skip
+    assert joined(executors.Ray(address="10.0.0.1:6379")) == {"address": "10.0.0.1:6379", "log_to_driver": False}

@@ -6,9 +6,7 @@ iterating, running ones are stopped; every started run can be resumed. Runs shar
 
 import ast
 import contextlib
-import logging
 import os
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -25,6 +23,7 @@ from paperlib.checks import number, one_of, quote
 from paperlib.experiment import Experiment
 from paperlib.runs import own_methods
 from paperlib.runs.devices import gpu_number
+from paperlib.runs.logs import log
 from paperlib.runs.runner import run
 
 
@@ -146,15 +145,15 @@ def executor(name: str, **options: Any) -> Executor:
 def play(experiment: Experiment, place: Place) -> None:
     """Run an experiment; its start and end are logged."""
     own_methods.register(place.methods)
-    log = _log(place.store)
-    log.info("begins %s %s", experiment.digest, experiment)
+    logger = log(place.store)
+    logger.info("begins %s %s", experiment.digest, experiment)
     with contextlib.suppress(KeyboardInterrupt):  # the parent reports it once
         try:
             run(experiment, store=place.store, device=place.device, workers=place.cores)
         except Exception as error:
-            log.info("stopped %s: %s", experiment.digest, error)
+            logger.info("stopped %s: %s", experiment.digest, error)
             raise
-        log.info("finished %s", experiment.digest)
+        logger.info("finished %s", experiment.digest)
 
 
 def gpus(device: str = "auto") -> list[str]:
@@ -213,21 +212,6 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _log(store: Path) -> logging.Logger:
-    """Return the log file of this machine and process in the folder ``logs`` of the store."""
-    name = f"{socket.gethostname()}-{os.getpid()}"
-    log = logging.getLogger(f"paperlib.worker.{name}")
-    if not log.handlers:
-        folder = store / "logs"
-        folder.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(folder / f"{name}.log")
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
-        log.propagate = False
-    return log
 
 
 @contextlib.contextmanager

@@ -70,7 +70,7 @@ def run(
     threads = (workers or os.cpu_count() or 1) if on == "cpu" else 1
     with worker_pool(threads) as pool, arithmetic(e.precision), current(on):
         opened = _open(e, data, shelf, pool, choose(engine, on))
-        with shelf.lock(e):  # creates the folder; impossible runs fail before this
+        with shelf.hold(e):  # creates the folder; impossible runs fail before this
             if resume and (run := shelf.finished(e)) is not None:  # another process was faster
                 return run
             if opened.engine.reason and engine != "auto":

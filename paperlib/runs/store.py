@@ -33,6 +33,7 @@ from paperlib.federated.progress import Progress, Row
 from paperlib.files import DamagedFile, is_file, read, read_tensors, remove, write, write_record, write_tensors
 from paperlib.paths import runs
 from paperlib.runs.listing import finished_runs
+from paperlib.runs.locks import held, locked
 from paperlib.runs.records import (
     DESCRIPTION,
     FORMAT,
@@ -126,7 +127,11 @@ class Store:
 
     def lock(self, experiment: Experiment) -> FileLock:
         """The lock to hold while working on a run; the system releases it when the process dies."""
-        return _lock(self.folder(experiment))
+        return locked(self.folder(experiment))
+
+    def hold(self, experiment: Experiment) -> contextlib.AbstractContextManager[object]:
+        """Hold the lock of a run, and say which process has it if that takes longer than a second."""
+        return held(self.folder(experiment), f"{experiment} ({experiment.digest})")
 
     def finished(self, experiment: Experiment) -> Run | None:
         """The finished run, or None. A damaged run counts as absent and triggers a warning that names the file."""
@@ -134,7 +139,7 @@ class Store:
         if not os.path.lexists(folder / SUMMARY):
             return None
         if (folder / STATE).exists():  # the finishing process is still deleting it, or was killed
-            with contextlib.suppress(Timeout, OSError), _lock(folder).acquire(timeout=0):  # may belong to another user
+            with contextlib.suppress(Timeout, OSError), locked(folder).acquire(timeout=0):  # may belong to another user
                 if (folder / SUMMARY).exists():
                     _clear(folder)
         try:
@@ -164,7 +169,7 @@ class Store:
     def shared(self, name: str) -> Iterator[Path]:
         """A folder in the store shared by several runs, locked for this process."""
         folder = self.path / name
-        with _lock(folder):
+        with held(folder, name):
             yield folder
 
     def has(self, name: str) -> bool:
@@ -333,16 +338,6 @@ def evaluated_rows(rows: list[Row]) -> list[Row]:
 
 def _is_missing(value: float | None) -> bool:
     return value is None or value != value
-
-
-def _lock(folder: Path) -> FileLock:
-    """The lock of a folder, which is created if missing. Raises OSError for a link."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if folder.is_symlink():
-        raise OSError(f"{folder} is a link, but must be a folder: nothing is written to where it points")
-    if not is_file(folder / "lock"):
-        remove(folder / "lock")
-    return FileLock(folder / "lock")
 
 
 def ours(folder: Path) -> list[Path]:

@@ -15,7 +15,7 @@ import pytest
 
 from paperlib import Experiment, files, run, run_many
 from paperlib.federated import client_states
-from paperlib.runs import listing
+from paperlib.runs import listing, locks
 from paperlib.runs import store as store_module
 from paperlib.runs.listing import finished_runs
 
@@ -241,7 +241,7 @@ def test_the_store_of_another_user_is_read_and_left_as_it_is(tiny, tmp_path, mon
 
     for place, name in CHANGES:
         monkeypatch.setattr(f"{place}.{name}", refuse)
-    for module in (store_module, listing):  # a lock is a file that is opened to be written
+    for module in (locks, listing):  # a lock is a file that is opened to be written
         monkeypatch.setattr(module, "FileLock", refuse)
     shelf = store_module.Store(tmp_path)
     assert shelf.finished(tiny).summary["digest"] == tiny.digest
