@@ -164,14 +164,9 @@ def figure_specs(paper: str, made: Mapping[str, Any]) -> dict[str, FigureSpec]:
     for name, row in _contents(paper, made, ("figure", "figure of tensors", "diagram")).items():
         experiments, draw, *cells = made[name] if isinstance(made[name], tuple) else (_none, made[name])
         what, kind = (row["title"], row["section"], row["notebook"]), row["kind"]
-        specs[name] = FigureSpec(
-            *what,
-            experiments,
-            draw,
-            kind == "figure of tensors",
-            *cells,
-            kind="diagram" if kind == "diagram" else "results",
-        )
+        stated = cells[0] if cells else None
+        shown = "diagram" if kind == "diagram" else "results"
+        specs[name] = FigureSpec(*what, experiments, draw, kind == "figure of tensors", stated, shown)
     return specs
 
 
