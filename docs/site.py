@@ -83,7 +83,7 @@ def contents(source: Path) -> str:
             _tree(title, [*(n for n in order if n in there), *(n for n in there if n not in order)], f"{paper}/")
         )
     docs = sorted(page.stem for page in (source / "docs").glob("*.md") if page.stem != "findings")
-    parts.append(_tree("How it is done", [f"docs/{name}" for name in docs]))
+    parts.append(_tree("How it is done", [*(f"docs/{name}" for name in docs), "notebooks/newer_methods/README"]))
     failures = sorted(page.stem for page in (source / "docs/failures").glob("*.md") if page.stem != "README")
     parts.append(_tree("When a method diverges", [f"docs/failures/{name}" for name in ["README", *failures]]))
     parts.append(_tree("Reference", [f"reference/{name}" for name in reference.PAGES]))

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import newer_columns
+import newer_columns  # which registers the newer methods
 import pandas as pd
 import typer
 from shared import play_missing, spread

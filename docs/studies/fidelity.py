@@ -24,7 +24,7 @@ from paperlib.paths import ROOT
 from paperlib.reports.markdown import table
 
 sys.path.insert(0, str(ROOT))
-from tests.references import CASES, difference  # noqa: E402
+from tests.references import CASES, difference  # noqa: E402, which registers the newer methods
 
 PAGE = ROOT / "docs" / "fidelity.md"
 FOLDER = ROOT / "data" / "fidelity"

@@ -1,59 +1,87 @@
-"""The newer methods beside a paper's own, in the columns of its table that have runs of them."""
+"""The newer methods of notebooks/newer_methods beside a paper's own, in one column of two tables.
 
-from collections.abc import Iterator, Mapping
+    python docs/studies/newer_columns.py --jobs 2
+
+makes the missing runs; comparison.py writes the table. A run is FedAvg's of the column with another method, at its
+default options, which are those of its public code: the setting is the paper's, and nothing is tuned to it. FixBN is
+not among the methods, for no network of these columns has BatchNorm.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from shared import spread
+import typer
+from shared import play_missing, spread
 
 from paperlib import papers
+from paperlib.cli import CORES, sentences
 from paperlib.experiment import Experiment
 from paperlib.papers.catalogue import TITLES
 from paperlib.papers.cells import Cell, reading
-from paperlib.papers.newer import NEWER
 from paperlib.papers.results import Results
+from paperlib.papers.scales import at_scale
 from paperlib.papers.specs import TableSpec
+from paperlib.paths import NOTEBOOKS
 from paperlib.quantities.agreement import mean_interval
 from paperlib.runs.store import Run
 
-COLUMNS = (("gc_fed", "T5"), ("fedacd", "T1"))
+sys.path.append(str(NOTEBOOKS))
+import newer_methods  # noqa: E402, F401
+
+# Name in the tables -> name in the registry.
+NEWER = {
+    "FedVLS": "fedvls", "FedAWA": "fedawa", "FedWMSAM": "fedwmsam", "FedNSAM": "fednsam", "FedMuon": "fedmuon",
+}  # fmt: skip
+COLUMNS = (("gc_fed", "T5", "EMNIST 5/1000 α=0.05"), ("fedacd", "T1", "CIFAR-10 β=0.1"))
 SCALE = "small"
 SEEDS = 5
+NEWER_SEEDS = 3
 
 
-def planned() -> Iterator[Experiment]:
-    """The runs of all those tables, finished or not."""
-    for paper, name in COLUMNS:
-        yield from papers.experiments(paper, name, scale=SCALE, seeds=SEEDS)
+def cells(paper: str, name: str, column: str) -> dict[str, Cell]:
+    """Return row -> cell of a table's column, with a row for each of the newer methods."""
+    spec = papers.spec(paper, name)
+    assert isinstance(spec, TableSpec)
+    own = {str(cell.key["row"]): cell for cell in spec.cells(SEEDS) if cell.key["column"] == column}
+    fedavg = own["FedAvg"]
+    runs = fedavg.experiments[:NEWER_SEEDS]
+    newer = {
+        title: replace(fedavg, experiments=tuple(e.replace(method=method) for e in runs))
+        for title, method in NEWER.items()
+    }
+    return own | newer
+
+
+def planned() -> list[Experiment]:
+    """Return the runs of both columns, finished or not."""
+    return [at_scale(e, SCALE) for column in COLUMNS for cell in cells(*column).values() for e in cell.experiments]
 
 
 def table(runs: Mapping[Experiment, Run]) -> pd.DataFrame:
-    """One row per column and method: accuracy, and how far it is above FedAvg's and the paper's own, seed by seed.
+    """Return one row per column and method: accuracy, and its gain over FedAvg and the paper's own, seed by seed.
 
-    Mean ± standard deviation; mean difference with Student's 95 % interval. Best mean first within a column. Where
-    a run failed, that is said, and no difference is taken.
+    Mean ± standard deviation; mean difference with Student's 95 % interval. Best mean first within a column. A failed
+    run is named, and no difference is taken.
     """
-    rows = []
-    for paper, name in COLUMNS:
-        spec, results = papers.spec(paper, name), Results(runs, SCALE, SEEDS)
-        assert isinstance(spec, TableSpec) and spec.newer is not None
-        cells = [*spec.cells(SEEDS), *spec.newer(SEEDS)]  # all of them accuracies, of the last round or the last ten
-        own = TITLES[paper]
-        for column in dict.fromkeys(c.key["column"] for c in cells):
-            by_method = {c.key["row"]: _by_seed(c, results) for c in cells if c.key["column"] == column}
-            values = {m: v for m in ("FedAvg", own, *NEWER) if len(v := by_method.get(m, pd.Series(dtype=float)))}
-            if not set(values) & set(NEWER):
-                continue
-            for method in sorted(values, key=lambda m: -values[m].fillna(0).mean()):
-                v = values[method]
-                rows.append(
-                    {
-                        "column": f"{own} {name}, {column}", "method": method,
-                        "accuracy": spread(v), "seeds": len(v),
-                        "over FedAvg": _gain(v, values.get("FedAvg")),
-                        "over the paper's own": _gain(v, values.get(own)),
-                    }
-                )  # fmt: skip
+    results, rows = Results(runs, SCALE, SEEDS), []
+    for paper, name, column in COLUMNS:
+        own, by_method = TITLES[paper], {row: _by_seed(c, results) for row, c in cells(paper, name, column).items()}
+        values = {m: v for m in ("FedAvg", own, *NEWER) if len(v := by_method[m])}
+        if not set(values) & set(NEWER):
+            continue
+        for method in sorted(values, key=lambda m: -values[m].fillna(0).mean()):
+            v = values[method]
+            rows.append(
+                {
+                    "column": f"{own} {name}, {column}", "method": method,
+                    "accuracy": spread(v), "seeds": len(v),
+                    "over FedAvg": _gain(v, values.get("FedAvg")),
+                    "over the paper's own": _gain(v, values.get(own)),
+                }
+            )  # fmt: skip
     return pd.DataFrame(rows)
 
 
@@ -75,3 +103,13 @@ def _gain(ours: "pd.Series[float]", other: "pd.Series[float] | None") -> str:
         return ""
     low, high = mean_interval(difference)
     return f"{difference.mean():+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+def main(jobs: int = CORES) -> None:
+    """Make the missing runs of the newer methods."""
+    with sentences():
+        play_missing([e for e in planned() if e.method in NEWER.values()], jobs)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -27,8 +27,8 @@ class ResultTable(pd.DataFrame):
     """Rows and columns as printed; per column ours, std, printed, printed_std, difference, status, printed_status.
 
     Columns are a MultiIndex (column of the paper, quantity). Status is "n of m seeds", "not run", "failed" or "printed
-    only" (no run is like it); ``title``, ``caption`` (scale, seeds, data, version), ``newer`` (rows of methods that the
-    paper does not print, which are not ranked) and ``path`` (where `save` writes, without suffix) belong to the whole.
+    only" (no run is like it); ``title``, ``caption`` (scale, seeds, data, version) and ``path`` (where `save` writes,
+    without suffix) belong to the whole.
 
     elsewhere: lines of the caption that stand under another table of the same notebook, and are left out where this one
     is shown, not where it is saved. marked: whether the rows compete, so that the best of a column is marked. counts:
@@ -37,9 +37,8 @@ class ResultTable(pd.DataFrame):
     """
 
     _metadata = [
-        "title", "caption", "path", "lower_is_better", "newer", "elsewhere", "marked", "counts", "targets", "runs",
+        "title", "caption", "path", "lower_is_better", "elsewhere", "marked", "counts", "targets", "runs",
     ]  # fmt: skip
-    newer: tuple[str, ...] = ()
     title: str
     lower_is_better: tuple[str, ...]
     caption: str
@@ -86,7 +85,7 @@ class ResultTable(pd.DataFrame):
                 spread, status = ("std", "status") if name == "ours" else ("printed_std", "printed_status")
                 values = self[(label, name)].to_numpy(float)
                 valid = np.isfinite(values) & (self[(label, status)] != "failed").to_numpy()
-                valid &= ~self.index.isin(self.newer) & [(row, label) not in self.targets for row in self.index]
+                valid &= [(row, label) not in self.targets for row in self.index]
                 order = sorted(set(values[valid]), reverse=label not in self.lower_is_better)
                 ranks = dict(zip(order, (1, 2) if self.marked else (), strict=False))
                 cells[(label, name)] = [
@@ -109,15 +108,10 @@ class ResultTable(pd.DataFrame):
         th, td = Markup('<th style="{}">{}</th>'), Markup('<td style="{}">{}</td>')
         marks = (Markup("{}"), Markup("<b>{}</b>"), Markup("<u>{}</u>"))
         label = Markup(f'<th colspan="2" style="text-align:center;{EDGE}">{{}}</th>')
-        newer = Markup(
-            f'<tr><th colspan="{1 + 2 * len(self.labels)}" style="text-align:left;{GREY}">newer methods</th></tr>\n'
-        )
         head = th.format(FIRST_COLUMN, self.index.name or "") + Markup("").join(map(label.format, self.labels))
         ours_printed = th.format(f"{NUMBER};{EDGE}", "ours") + th.format(f"{NUMBER};{GREY}", "printed")
         cells, body = self._cells(), Markup("")
         for number, row in enumerate(self.index):
-            if self.newer and row == self.newer[0]:
-                body += newer
             texts = (marks[rank].format(text) for text, rank in (column[number] for column in cells.values()))
             styles = (f"{NUMBER};{EDGE}", f"{NUMBER};{GREY}") * len(self.labels)
             numbers = Markup("").join(map(td.format, styles, texts))

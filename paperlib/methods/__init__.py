@@ -17,7 +17,6 @@ from paperlib.methods.fedacg import FedACG
 from paperlib.methods.fedadam import FedAdam
 from paperlib.methods.fedasam import FedASAM
 from paperlib.methods.fedavgm import FedAvgM
-from paperlib.methods.fedawa import FedAWA
 from paperlib.methods.feddecorr import FedDecorr
 from paperlib.methods.feddisco import FedDisco
 from paperlib.methods.feddyn import FedDyn
@@ -28,19 +27,14 @@ from paperlib.methods.fedinit import FedInit
 from paperlib.methods.fedlc import FedLC
 from paperlib.methods.fedlesam import FedLESAM
 from paperlib.methods.fedmr import FedMR
-from paperlib.methods.fedmuon import FedMuon
 from paperlib.methods.fednh import FedNH
 from paperlib.methods.fednova import FedNova
-from paperlib.methods.fednsam import FedNSAM
 from paperlib.methods.fedntd import FedNTD
 from paperlib.methods.fedprox import FedProx
 from paperlib.methods.fedrod import FedROD
 from paperlib.methods.fedsol import FedSOL
 from paperlib.methods.fedspeed import FedSpeed
 from paperlib.methods.fedvarp import FedVARP
-from paperlib.methods.fedvls import FedVLS
-from paperlib.methods.fedwmsam import FedWMSAM
-from paperlib.methods.fixbn import FixBN
 from paperlib.methods.gc import GCFed, GlobalGC, LocalGC
 from paperlib.methods.mixup import Mixup
 from paperlib.methods.nucfl import NUCFL
@@ -87,12 +81,6 @@ REGISTRY: dict[str, type[FedAvg]] = {
     "vhl": VHL,
     "nucfl": NUCFL,
     "spherefed": SphereFed,
-    "fedvls": FedVLS,
-    "fedawa": FedAWA,
-    "fedwmsam": FedWMSAM,
-    "fednsam": FedNSAM,
-    "fedmuon": FedMuon,
-    "fixbn": FixBN,
 }
 
 __all__ = ["REGISTRY", "FedAvg", "State", "Upload", "build", "combine", "options_of"]

@@ -37,8 +37,6 @@ class TableSpec:
     """A table of a paper: its section, notebook and cells.
 
     cells: seeds -> cells at the paper's scale, with the entries ``row`` and ``column`` in their keys.
-    newer: likewise for methods that the paper does not print; those of which a run is done stand below the others, and
-    are neither ranked nor judged with them.
     """
 
     title: str
@@ -47,7 +45,6 @@ class TableSpec:
     cells: Callable[[int], list[Cell]]
     rows: str = "method"
     lower_is_better: tuple[str, ...] | bool = ()  # columns in which the smallest value is the best; True: all
-    newer: Callable[[int], list[Cell]] | None = None
     marked: bool = True  # the best of a column, which only rows that compete have
     kind: ClassVar[str] = "results"
 
@@ -138,7 +135,7 @@ class ResultFigure:
 def table_specs(paper: str, made: Mapping[str, Any]) -> dict[str, TableSpec | DescriptionSpec]:
     """Return the tables of a paper: what contents.csv says of each, and what makes it.
 
-    made: name -> the cells of a table, or (cells, cells of newer methods); the rows of a description.
+    made: name -> the cells of a table, or the rows of a description.
     """
     specs: dict[str, TableSpec | DescriptionSpec] = {}
     for name, row in _contents(paper, made, ("table", "description")).items():
@@ -148,10 +145,9 @@ def table_specs(paper: str, made: Mapping[str, Any]) -> dict[str, TableSpec | De
                 *what, made[name], row["note"], tuple(filter(None, row["printed"].split(";")))
             )
             continue
-        cells, newer = made[name] if isinstance(made[name], tuple) else (made[name], None)
         lowest, marked = row["lowest"], row["lowest"] != "unmarked"
         lower = lowest == "all" or tuple(lowest.split(";") if lowest and marked else ())
-        specs[name] = TableSpec(*what, cells, row["rows"], lower, newer, marked)
+        specs[name] = TableSpec(*what, made[name], row["rows"], lower, marked)
     return specs
 
 
@@ -191,18 +187,13 @@ def _contents(paper: str, made: Iterable[str], kinds: Collection[str]) -> dict[s
 
 def build_table(paper: str, name: str, spec: TableSpec, results: Results) -> ResultTable:
     """The table at a scale, from the finished runs."""
-    newer = spec.newer(results.seeds) if spec.newer is not None else []
-    played = {cell.key["row"] for cell in newer if results.finished(cell.experiments)}
-    cells = [*spec.cells(results.seeds), *(cell for cell in newer if cell.key["row"] in played)]
+    cells = spec.cells(results.seeds)
     table = result_table(cells, results, spec.rows)
-    table.newer = tuple(row for row in table.index if row in played)
     experiments = [e for cell in cells for e in cell.experiments]
     table.lower_is_better = tuple(table.labels) if spec.lower_is_better is True else spec.lower_is_better or ()
     table.title = f"{name}. {spec.title}"
     table.marked, table.runs = spec.marked, done(experiments, results)
     table.caption = _caption(experiments, cells, results)
-    if table.newer:
-        table.caption += f"\nNewer than the paper, at default options, and not ranked: {', '.join(table.newer)}."
     table.path = figures_folder() / results.scale / paper / name
     return table
 
@@ -299,8 +290,6 @@ def needed(spec: Spec, seeds: int) -> list[Experiment]:
     if isinstance(spec, DescriptionSpec):
         return []
     cells = spec.cells(seeds) if spec.cells is not None else []
-    if isinstance(spec, TableSpec) and spec.newer is not None:
-        cells = cells + spec.newer(seeds)
     drawn = spec.experiments(seeds) if isinstance(spec, FigureSpec) else []
     return drawn + [e for cell in cells for e in (*cell.experiments, *cell.baseline)]
 

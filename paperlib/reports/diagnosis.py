@@ -21,7 +21,6 @@ from paperlib.methods.fedadam import FedAdam
 from paperlib.methods.fedavgm import FedAvgM
 from paperlib.methods.feddyn import FedDyn
 from paperlib.methods.fednova import FedNova
-from paperlib.methods.fednsam import FedNSAM
 from paperlib.methods.fedspeed import FedSpeed
 from paperlib.methods.scaffold import Scaffold
 from paperlib.oneshot import is_one_shot
@@ -33,7 +32,7 @@ FEW = 3  # local steps that a client should take at least
 FAR = 20.0  # times the way of a gradient, which both momenta together should not go
 CLIP = 1.0  # norm of a gradient, beyond which it is clipped where single ones do harm
 LONG = 0.5  # lr times the clients' gain, from which on a step overshoots on any network here
-MOMENTUM = {FedAvgM: "beta", FedACG: "lambda_", FedNSAM: "gamma"}  # the server's, and its option
+MOMENTUM = {FedAvgM: "beta", FedACG: "lambda_"}  # the server's, and its option
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ CHANGES = {
     "vhl": {"method_options": SURROGATES},
     "creff": {"method_options": {"match_steps": 2, "refit_epochs": 2, "m": 4, "draws": 2}},
     "delta_sgd": {"momentum": 0.0},
-    "fixbn": {"model": "cnn2"},
 }
 
 

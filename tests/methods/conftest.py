@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
+import newer_methods  # noqa: F401, which registers them
 import numpy as np
 import pytest
 import torch

@@ -1,5 +1,6 @@
 """The runs that are compared with their references."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from paperlib.experiment import Experiment
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round
 from paperlib.methods import FedAvg
+from paperlib.paths import NOTEBOOKS
 from paperlib.runs.prepare import prepare
 from paperlib.workers import worker_pool
 from tests.references import classifiers, local, newer, servers
@@ -20,6 +22,9 @@ from tests.references.federation import Federation, Local
 from tests.references.fedgps import fedgps, fedgps_cf
 from tests.references.fedimpro import fedimpro
 from tests.references.servers import Compared
+
+sys.path.append(str(NOTEBOOKS))
+import newer_methods  # noqa: E402, F401
 
 # Partial participation, clients with different sizes and labels, several epochs with an incomplete last batch.
 SETTING = Experiment(

@@ -23,8 +23,8 @@ COLUMNS = {
 
 def by_seed(runs, column, method):
     paper, table, only, rounds = COLUMNS[column]
-    planned = papers.experiments(paper, table, scale="small", seeds=5, only=only)
-    mine = {e.seed: runs[e] for e in planned if e.method == method and not e.method_options.get("base") and e in runs}
+    planned = papers.experiments(paper, table, scale="small", seeds=5, only={**only, "method": "fedavg"})
+    mine = {e.seed: runs[of_method] for e in planned if (of_method := e.replace(method=method)) in runs}
     return {seed: run.history.test_accuracy.to_numpy()[-rounds:].mean() for seed, run in mine.items()}
 
 
@@ -44,6 +44,15 @@ def test_accuracies_and_paired_differences_are_those_of_a_paired_t_test(runs, co
     low, high = stats.ttest_rel(values, base).confidence_interval(0.95)
     assert rows["over FedAvg"]["FedMuon"] == f"{(values - base).mean():+.1f} ({low:+.1f} to {high:+.1f})"
     assert rows["over FedAvg"]["FedAvg"] == rows["over the paper's own"][own] == ""
+
+
+def test_every_run_of_a_newer_method_is_that_of_fedavg_but_for_the_method():
+    for column in newer_columns.COLUMNS:
+        by_row = newer_columns.cells(*column)
+        for title, method in newer_columns.NEWER.items():
+            newer = by_row[title].experiments
+            assert {e.method for e in newer} == {method} and len(newer) == 3
+            assert tuple(e.replace(method="fedavg") for e in newer) == by_row["FedAvg"].experiments[:3]
 
 
 def test_the_best_stands_first_and_a_column_without_newer_methods_is_left_out(runs):

@@ -5,7 +5,6 @@ from typing import Any
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
 from paperlib.papers.fedacd.setting import METHODS, experiment
-from paperlib.papers.newer import newer_cells
 from paperlib.papers.rows import TITLES, Row, cells_of, labelled, parse, printed_rows, runs_of
 from paperlib.papers.specs import table_specs
 
@@ -55,11 +54,6 @@ def together(read: str) -> Any:
     return by_seeds
 
 
-def skewed_cifar10(row: Row) -> bool:
-    """Whether a row belongs to the column that newer methods stand in."""
-    return row["dataset"] == "cifar10" and row["alpha"] == 0.1
-
-
 def by_lambda(row: Row) -> str:
     return f"λ={parse(row['setting'])['lambda']}"
 
@@ -69,13 +63,7 @@ def by_clients(row: Row) -> str:
 
 
 TABLES = table_specs("fedacd", {
-    "T1": (
-        table("T1", "final_accuracy"),
-        newer_cells(
-            lambda: printed_rows("fedacd", "T1", ("test_accuracy",), METHODS, where=skewed_cifar10),
-            experiment, column, "final_accuracy",
-        ),
-    ),
+    "T1": table("T1", "final_accuracy"),
     "T2": table("T2", "client_accuracy"),
     "T3": table("T3", "adaptability_risk", "risk"),
     "E1": together("last10_accuracy"),

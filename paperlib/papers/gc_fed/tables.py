@@ -6,7 +6,6 @@ from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
 from paperlib.papers.gc_fed import descriptions
 from paperlib.papers.gc_fed.setting import METHODS, OWN, experiment, experiments_of
-from paperlib.papers.newer import newer_cells
 from paperlib.papers.rows import TITLES, Row, cells_of, parse, printed_rows
 from paperlib.papers.specs import TableSpec, table_specs
 
@@ -54,13 +53,7 @@ TABLES = table_specs("gc_fed", {
     "T2": cells("T2", lambda r: r["metric"].removeprefix("diff_"), None, "diff_mean", "diff_std", "diff_min"),
     "T3": lambda: descriptions.resources(experiments()),
     "T4": cells("T4", setting),
-    "T5": (
-        cells("T5", setting),
-        newer_cells(
-            lambda: printed_rows("gc_fed", "T5", ("test_accuracy",), METHODS, lambda row: row["dataset"] == "emnist"),
-            experiment, setting, "test_accuracy",
-        ),
-    ),
+    "T5": cells("T5", setting),
     "E1": mnist,
     "T6": cells("T6", setting),
     "T7": cells("T7", setting, integration),

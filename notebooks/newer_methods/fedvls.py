@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 
 from paperlib.federated.context import Batch
 from paperlib.federated.method import FedAvg
+from paperlib.methods import REGISTRY
 from paperlib.methods.math.losses import MASKED, softened_kl
 from paperlib.methods.math.passes import teacher_logits
 from paperlib.options import option
@@ -46,3 +47,6 @@ def suppression(logits: Tensor, shares: Tensor, batch: Batch) -> Tensor:
     true = batch.y[:, None] == torch.arange(classes, device=logits.device)
     spread = (logits - math.log(classes)).masked_fill(true, 0.0)
     return (shares * (spread.logsumexp(0) - math.log(len(spread)))).sum()
+
+
+REGISTRY["fedvls"] = FedVLS

@@ -9,6 +9,7 @@ from torch.nn.functional import cosine_similarity
 
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.uploads import Totals
+from paperlib.methods import REGISTRY
 from paperlib.options import option
 
 
@@ -51,3 +52,6 @@ class FedAWA(FedAvg):
         T_all = server["T"].clone()
         T_all[cohort] = T.detach()
         return new, server | {"T": T_all}
+
+
+REGISTRY["fedawa"] = FedAWA

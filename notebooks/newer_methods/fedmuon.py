@@ -6,12 +6,13 @@ Liu et al. 2025, "FedMuon: Accelerating federated learning with matrix orthogona
 import torch
 from torch import Tensor
 
+from newer_methods.fedwmsam import FedWMSAM
 from paperlib.federated.context import Context, Optimizer, Visit
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.uploads import Totals
+from paperlib.methods import REGISTRY
 from paperlib.methods.delta_sgd import DeltaSGD
 from paperlib.methods.fednova import FedNova
-from paperlib.methods.fedwmsam import FedWMSAM
 from paperlib.methods.scaffold import Scaffold
 from paperlib.options import option
 
@@ -108,3 +109,6 @@ def orthogonal(M: Tensor, steps: int) -> Tensor:
         A = X @ X.mT
         X = a * X + (b * A + c * A @ A) @ X
     return X.mT if M.shape[0] > M.shape[1] else X
+
+
+REGISTRY["fedmuon"] = FedMuon

@@ -10,6 +10,7 @@ from torch.nn.functional import cosine_similarity
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.uploads import Totals
+from paperlib.methods import REGISTRY
 from paperlib.methods.math.vectors import ascent, mean_gradient
 from paperlib.methods.scaffold import Scaffold
 from paperlib.options import option
@@ -71,3 +72,6 @@ class FedWMSAM(FedAvg):
             "c": server["c"] + totals["change of c"] / self.context.experiment.clients,
             "alpha": 0.99 * server["alpha"] + 0.01 * a.clamp(0.1, 0.9),
         }
+
+
+REGISTRY["fedwmsam"] = FedWMSAM

@@ -9,6 +9,7 @@ from torch import Tensor
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.method import FedAvg, State
 from paperlib.federated.uploads import Totals
+from paperlib.methods import REGISTRY
 from paperlib.methods.fedacg import FedACG
 from paperlib.methods.fedadam import FedAdam
 from paperlib.methods.fedavgm import FedAvgM
@@ -56,3 +57,6 @@ class FedNSAM(FedAvg):
 
     def finish(self, theta: Tensor, server: State) -> Tensor:
         return super().finish(theta - self.gamma * server["m"], server)
+
+
+REGISTRY["fednsam"] = FedNSAM

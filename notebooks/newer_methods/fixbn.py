@@ -8,6 +8,7 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.method import FedAvg, State
+from paperlib.methods import REGISTRY
 from paperlib.networks.layers import fixed_batch_norm
 from paperlib.options import option
 
@@ -33,3 +34,6 @@ class FixBN(FedAvg):
             return super().gradient(theta, batch, shared, own)
         with fixed_batch_norm():
             return super().gradient(theta, batch, shared, own)
+
+
+REGISTRY["fixbn"] = FixBN
