@@ -49,10 +49,10 @@ def main(workload: str, method: str, changes: str) -> None:
         bound, progress = prepare(e, data)
         store = Store(folder)
         with store.lock(e):
-            rows = store.resume(e, progress, data.fingerprint)
+            rows = store.resume(e, progress, {})
             for row in simulate(bound, progress, pool):
                 rows.append(row)
-                store.save(e, rows, progress, data.fingerprint)
+                store.save(e, rows, progress, {})
     peak.done.set()
     peak.look()
     print(peak.mb)

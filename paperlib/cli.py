@@ -419,6 +419,24 @@ def pack(
 
 
 @app.command()
+def verify(store: Annotated[str, typer.Argument(help="folder of the runs; without it the usual one")] = "") -> None:
+    """Check every file of a store against its checksum; ends with 1 where one is damaged, and says what mends it."""
+    from paperlib.runs.store import Store
+    from paperlib.runs.verify import verify as check
+
+    with sentences():
+        path = Store(store or None).path
+        if not path.is_dir():
+            raise ValueError(f"store is {str(path)!r}, but there is no such folder")
+        errors = list(check(path))
+        for error in errors:
+            console.print(error, soft_wrap=True, markup=False, highlight=False)
+        console.print(f"{len(errors)} errors in {path}", soft_wrap=True, markup=False, highlight=False)
+        if errors:
+            raise typer.Exit(1)
+
+
+@app.command()
 def diagnose(run: Annotated[str, typer.Argument(help="a finished run: digest, folder or experiment.json")]) -> None:
     """Why a run diverges: what its history shows, which known failure fits, and the change that mends it."""
     from paperlib.papers.collection import finished

@@ -76,8 +76,13 @@ def remove(path: Path) -> None:
     if is_file(path):
         path.unlink(missing_ok=True)
     elif os.path.lexists(path):
-        free = (path.with_name(f"{path.name}.aside-{number}") for number in itertools.count(1))
-        os.rename(path, next(name for name in free if not os.path.lexists(name)))
+        os.rename(path, aside(path))
+
+
+def aside(path: Path) -> Path:
+    """A free name beside a path, to which what is there can move."""
+    names = (path.with_name(f"{path.name}.aside-{number}") for number in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def is_file(path: Path) -> bool:
@@ -91,7 +96,9 @@ def is_file(path: Path) -> bool:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Replace a file."""
+    """Replace a file. Raises OSError for more bytes than `read` takes."""
+    if len(content) > LARGEST:
+        raise OSError(errno.EFBIG, f"{len(content)} bytes are more than a file may have that is read again", str(path))
     with _replacement(path) as temporary, open(temporary, "xb") as file:
         file.write(content)
 
@@ -197,3 +204,14 @@ def _replacement(path: Path) -> Iterator[Path]:
     if not is_file(path):
         remove(path)
     os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder survive a power cut."""
+    if os.name != "nt":  # Windows opens no folders, and has its names on disk
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

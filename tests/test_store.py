@@ -127,14 +127,14 @@ def test_saving_takes_a_hundredth_of_a_run_and_half_a_second_of_a_short_one(tiny
     now, saved = 0.0, []
 
     class Slow(Store):
-        def save(self, experiment, rows, progress, fingerprint):
+        def save(self, experiment, rows, progress, made_with):
             nonlocal now
             now += 0.2
             saved.append(len(rows))
 
     monkeypatch.setattr(store_module, "ALLOWED", 0.5)
     monkeypatch.setattr("paperlib.runs.store.time.monotonic", lambda: now)
-    save, rows, progress = Saver(Slow("nowhere"), tiny, "", "cpu"), [], Progress(0, torch.zeros(1), torch.zeros(0), {})
+    save, rows, progress = Saver(Slow("nowhere"), tiny, {}, "cpu"), [], Progress(0, torch.zeros(1), torch.zeros(0), {})
     for round in range(1, 1001):
         now += 1.0
         rows.append({"round": round})
@@ -263,9 +263,10 @@ def test_run_with_other_data_starts_again_with_a_warning(tiny, store, monkeypatc
     data = load("digits", train_size=240, test_size=100)
     inverted = dataclasses.replace(data, train_images=255 - data.train_images)
     monkeypatch.setattr(runner, "dataset_of", lambda *of: inverted)
-    with pytest.warns(UserWarning, match=r"checkpoint-3.safetensors was made with other images of digits"):
+    with pytest.warns(UserWarning, match=f"images of digits changed since {store / tiny.digest} was made"):
         result = run(tiny, store=store)
     assert torch.equal(result.parameters, run(tiny, store=store.with_name("inverted")).parameters)
+    assert (store / f"{tiny.digest}.aside-1" / "checkpoint-3.safetensors").exists()
 
 
 def test_run_interrupted_in_the_old_format_starts_again_with_a_warning(tiny, store, interrupt_after):

@@ -8,6 +8,8 @@ torchvision, unless PAPERLIB_DOWNLOAD=0 forbids it. Any other `<name>.npz` in th
 import functools
 import hashlib
 import os
+import stat
+import time
 from collections.abc import Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,12 +24,14 @@ from paperlib.data import packed, sources
 from paperlib.data.known import DATASETS, FILE_NAMES, OWN_SPLIT
 from paperlib.data.packed import Source
 from paperlib.paths import data_sets
+from paperlib.workers import torch_defaults
 
 
 class MissingDataError(ValueError):
     """A known data set is not in the data directory and cannot be downloaded."""
 
 
+SLOW = 0.2  # seconds of a look through a folder, from which on it takes at most a twentieth of the time
 SMALLEST = 7  # pixels: least side of halved images
 
 
@@ -90,6 +94,7 @@ class Dataset:
         )
 
 
+@torch_defaults()
 def load(
     name: str,
     *,
@@ -120,7 +125,40 @@ def load(
         raise _unknown(name, root)
     wanted = {"train_size": train_size, "test_size": test_size, "image_size": image_size}
     sizes = [_size(argument, size) for argument, size in wanted.items()]
-    return _load(name, *sizes, root, _device(device))
+    return _load(name, *sizes, root, _device(device), fingerprint(name, image_size, root))
+
+
+def fingerprint(name: str, image_size: int | None = None, data_dir: Path | str | None = None) -> str:
+    """16 hex digits over the files that `load` reads; empty without files, as for scikit-learn's digits."""
+    root = data_directory(data_dir)
+    pack, names = _pack(name, root, image_size), DATASETS[name].files if name in DATASETS else ()
+    if pack is None and not (names and sources.present(name, root)):
+        return ""
+    paths = tuple(root / file for file in names) if pack is None else (pack,)
+    started, digest = time.monotonic(), hashlib.sha256()
+    if started < (seen := _seen.get(paths, (0.0, "")))[0]:
+        return seen[1]
+    for path in paths:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            found = file.stat()
+            if stat.S_ISREG(found.st_mode):
+                stamp = found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+                digest.update(f"{file.relative_to(root)} {_sha256_of(file, stamp)}".encode())
+    took = time.monotonic() - started
+    _seen[paths] = started + 20 * took * (took > SLOW and paths[0].is_dir()), digest.hexdigest()[:16]
+    return _seen[paths][1]
+
+
+# Files of a set -> when to look through them again, and their fingerprint. Only the hundred thousand files of a folder
+# take so long that this is not now.
+_seen: dict[tuple[Path, ...], tuple[float, str]] = {}
+
+
+@functools.lru_cache(maxsize=2**18)  # more than a set has files
+def _sha256_of(file: Path, stamp: tuple[int, ...]) -> str:
+    """SHA-256 of a file, read once while its stamp stays the same."""
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def available(name: str, data_dir: Path | str | None = None, image_size: int | None = None) -> bool:
@@ -139,13 +177,14 @@ def training_labels(
     train_size: of the first n images (default: all). The results are cached: treat the tensors as read-only. Raises
     ValueError like `load`.
     """
-    labels, writers = _training_labels(name, data_directory(data_dir))
+    root = data_directory(data_dir)
+    labels, writers = _training_labels(name, root, fingerprint(name, SMALLEST, root))
     n = _count("train_size", _size("train_size", train_size), labels, f"training images of data set '{name}'")
     return labels[:n], None if writers is None else writers[:n]
 
 
-@functools.cache
-def _training_labels(name: str, root: Path) -> tuple[Tensor, Tensor | None]:
+@functools.lru_cache(maxsize=8)
+def _training_labels(name: str, root: Path, content: str) -> tuple[Tensor, Tensor | None]:
     pack = _pack(name, root, SMALLEST)
     if pack is not None:
         labels, writers = packed.read_labels(pack)
@@ -157,8 +196,10 @@ def _training_labels(name: str, root: Path) -> tuple[Tensor, Tensor | None]:
 
 @functools.lru_cache(maxsize=4)
 def _load(
-    name: str, train_size: int | None, test_size: int | None, image_size: int | None, root: Path, device: str
-) -> Dataset:
+    name: str, train_size: int | None, test_size: int | None, image_size: int | None, root: Path, device: str,
+    content: str,
+) -> Dataset:  # fmt: skip
+    """The data set; ``content``: the fingerprint of its files, so that a replaced set is loaded again."""
     source = _read(name, image_size, root)
     train, test = source.train, source.test
     train_size = _count("train_size", train_size, train.labels, f"training images of data set '{name}'")

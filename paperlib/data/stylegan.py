@@ -19,6 +19,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import conv2d, conv_transpose2d, interpolate, leaky_relu, linear
+from tqdm import tqdm
 
 from paperlib.files import DamagedFile, read_array, write_array
 from paperlib.paths import copies
@@ -32,6 +33,8 @@ EPSILON = 1e-8
 # Of an image that was enlarged by zeros between its pixels. Sums to 4, as three pixels of four are zero.
 SMOOTHING = torch.outer(torch.tensor([1.0, 3.0, 3.0, 1.0]), torch.tensor([1.0, 3.0, 3.0, 1.0])) / 16
 _CHUNK = 10  # images made at a time: their feature maps stay in the processor's cache
+PATIENCE = 3  # seconds after which a terminal shows the progress
+LONGEST = 1800  # seconds that another process may take
 _CODE = Path(__file__).read_bytes()  # part of the cache key: other code may give other images
 
 
@@ -145,7 +148,8 @@ def stylegan_images(shape: tuple[int, int, int], classes: int, per_class: int, s
         path = _file(*arguments)
         with contextlib.suppress(OSError):  # a read-only folder only costs time
             path.parent.mkdir(parents=True, exist_ok=True)
-            held.enter_context(FileLock(path.with_suffix(".lock")))  # of processes that need them, one makes them
+            # Of processes that need them one makes them, unless it has been stopped.
+            held.enter_context(FileLock(path.with_suffix(".lock"), timeout=LONGEST))
         with contextlib.suppress(DamagedFile):
             return read_array(path, (classes, per_class, *shape))
         images = _new_images(*arguments)
@@ -171,10 +175,10 @@ def latent_space(classes: int) -> tuple[int, float]:
 def _new_images(shape: tuple[int, int, int], classes: int, per_class: int, seed: int) -> NDArray[np.uint8]:
     dimension, spread = latent_space(classes)
     side = max(2 ** (max(shape[1:]) - 1).bit_length(), 4)
-    generator = Generator(side, dimension, rng(seed, "stylegan"))
     images = np.empty((classes, per_class, *shape), dtype=np.uint8)
-    with torch.no_grad(), worker_pool(1):
-        for c in range(classes):
+    with worker_pool(1), torch.no_grad():
+        generator = Generator(side, dimension, rng(seed, "stylegan"))
+        for c in tqdm(range(classes), desc="surrogate images", delay=PATIENCE, leave=False, disable=None):
             stream = rng(seed, "stylegan latents", 0, c)
             mean = MEAN * stream.standard_normal(dimension)
             for start in range(0, per_class, _CHUNK):

@@ -5,6 +5,7 @@ Gaussians are over latent vectors of an image generator, over pixels, or over fe
 """
 
 import functools
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from paperlib.data.batches import crop_and_flip, crop_margin, normalise
 from paperlib.data.stylegan import stylegan_images
 from paperlib.random_streams import draw, rng
+from paperlib.workers import torch_defaults
 
 SPREAD = 0.5  # standard deviation within a class; the class means have 1
 TOTAL = 50_000  # images of a set by default, divided evenly among the classes
@@ -53,9 +55,11 @@ def surrogate_set(
     for name, size in named.items():
         if size < 1:
             raise ValueError(f"{name} is {size}, but a surrogate set needs at least 1")
-    return _shared(kind, tuple(shape), classes, per_class, seed, str(torch.device(device)))
+    with _making, torch_defaults():
+        return _shared(kind, tuple(shape), classes, per_class, seed, str(torch.device(device)))
 
 
+_making = threading.Lock()  # of threads that need the same set, one makes it
 gaussian_surrogate = functools.partial(surrogate_set, "gaussian")
 
 

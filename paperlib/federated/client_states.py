@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from paperlib.federated.method import State
-from paperlib.files import DamagedFile, read_tensors, write_tensors
+from paperlib.files import DamagedFile, is_file, read_tensors, remove, write_tensors
 
 # Bytes of saved states that stay in memory: room for every client of a run with a small network. With a large one
 # (45 MB per client for SCAFFOLD with ResNet-18) reading a file takes little time beside training.
@@ -106,7 +106,7 @@ class ClientStates(MutableMapping[int, State]):
         """Raise DamagedFile if a file is missing or has another size; its content is checked when it is read."""
         for client, file in self.files.items():
             path = self.path(client)
-            if not path.exists() or path.stat().st_size != file.bytes:
+            if not is_file(path) or path.stat().st_size != file.bytes:
                 raise DamagedFile(path)
 
     def _path(self, client: int, round: int) -> Path:
@@ -118,7 +118,7 @@ class ClientStates(MutableMapping[int, State]):
         try:
             return read_tensors(path, sha256, self.device)
         except DamagedFile:
-            path.unlink(missing_ok=True)  # `check` would not find a file of the right size
+            remove(path)  # `check` would not find a file of the right size
             raise DamagedFile(path, " and has been removed: run the experiment again, it starts anew") from None
 
     def _forget(self, client: int) -> None:

@@ -21,7 +21,7 @@ class Progress:
 
     round: rounds finished. theta: [P], the global model. buffers: [Q]. server: the method's server state.
     clients: client -> its persistent state, only for clients that have taken part and methods that keep one.
-    devices: name -> rounds that this device has played, in the order of their first.
+    devices, machines: name -> rounds that were played there, in the order of their first.
     finite_models: client -> bool [], False if its local model of the last round has a NaN or an infinity.
     """
 
@@ -31,6 +31,7 @@ class Progress:
     server: State
     clients: ClientStates = field(default_factory=ClientStates)
     devices: Counter[str] = field(default_factory=Counter)
+    machines: Counter[str] = field(default_factory=Counter)
     finite_models: dict[int, Tensor] = field(default_factory=dict)
 
     @property

@@ -1,13 +1,15 @@
 """The clients' training before their upload. The trained models are stored, so that all one-shot methods share them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from safetensors.torch import load
+import torch
 from torch import Tensor
 
 from paperlib import networks
@@ -17,10 +19,12 @@ from paperlib.experiment import Experiment
 from paperlib.federated.context import Context
 from paperlib.federated.engines import Engine, RoundPlan
 from paperlib.federated.local import ClientTask, Trained, train_client
-from paperlib.files import write_tensors
+from paperlib.files import DamagedFile, read_record, read_tensors, remove, write_record, write_tensors
 from paperlib.methods import FedAvg
 from paperlib.oneshot.ensemble import Model
 from paperlib.random_streams import torch_rng
+
+FOLDER, RECORD = "clients", "models.json"  # in a store; in the folder of the same clients
 
 
 class ModelFolders(Protocol):
@@ -38,11 +42,19 @@ class Clients:
 
     kept: the store of the trained models; None stores none. Models of communication round 1 have their own folder,
     which every run with the same clients reads. Models of later rounds depend on the server and are only kept for
-    resuming the run. present: the clients that have samples; the others send nothing.
+    resuming the run. A record in the folder has the SHA-256 of every model, and ``made_with``: models that were made
+    with something else are trained again. present: the clients that have samples; the others send nothing.
     """
 
-    def __init__(self, experiment: Experiment, data: Dataset, parts: Partition, kept: ModelFolders | None = None):
-        self.experiment, self.kept = training(experiment), kept
+    def __init__(
+        self,
+        experiment: Experiment,
+        data: Dataset,
+        parts: Partition,
+        kept: ModelFolders | None = None,
+        made_with: Mapping[str, str] | None = None,
+    ):
+        self.experiment, self.kept, self.made_with = training(experiment), kept, dict(made_with or {})
         own = experiment.client_models
         self.heterogeneous = bool(own)
         self.shared = "-".join([self.experiment.digest, data.fingerprint, *own])
@@ -68,24 +80,27 @@ class Clients:
         """
         if self.kept is None:
             results = self._trained(round, theta, buffers, (), engine, pool)
-            return [self._model(k, trained.theta, trained.buffers) for k, trained in results]
+            return [Model(self.methods[k].net, trained.theta, trained.buffers) for k, trained in results]
         with self.kept.shared(self.folder(round)) as folder:  # one process trains them, the others wait
-            files = {k: folder / f"{k}.safetensors" for k in self.present}
-            trained_before = [k for k, file in files.items() if file.exists()]
-            for k, trained in self._trained(round, theta, buffers, trained_before, engine, pool):
-                write_tensors(files[k], {"theta": trained.theta, "buffers": trained.buffers})
-        stored = {k: load(file.read_bytes()) for k, file in files.items()}
-        return [self._model(k, t["theta"].to(theta.device), t["buffers"].to(theta.device)) for k, t in stored.items()]
+            models = self._stored(folder, theta.device)
+            sums = {str(k): sha256 for k, (sha256, _) in models.items()}
+            for k, trained in self._trained(round, theta, buffers, list(models), engine, pool):
+                tensors = {"theta": trained.theta, "buffers": trained.buffers}
+                sums[str(k)] = write_tensors(folder / f"{k}.safetensors", tensors)
+                write_record(folder / RECORD, {"files": sums, "fingerprints": self.made_with})
+            models = self._stored(folder, theta.device)
+        return [models[k][1] for k in self.present]
 
     def folder(self, round: int) -> str:
         """Return the place in the store of the models of a communication round."""
-        return f"clients/{self.shared if round == 1 else f'{self.later}-{round}'}"
+        return f"{FOLDER}/{self.shared if round == 1 else f'{self.later}-{round}'}"
 
     def check(self, round: int, begun: bool) -> None:
-        """Raise ValueError if the server has begun a later round whose stored models are missing."""
-        if begun and round > 1 and self.kept is not None and not self.kept.has(self.folder(round)):
+        """Raise ValueError if the server has begun a later round of which a stored model is missing or damaged."""
+        if begun and round > 1 and self.kept is not None:
             folder = self.kept.path / self.folder(round)
-            raise ValueError(f"{folder} is missing, without which the run cannot go on: run it anew")
+            if len(self._stored(folder, "cpu")) < len(self.present):
+                raise ValueError(f"{folder} lacks models, without which the run cannot go on: run it with resume=False")
 
     def forget(self, round: int) -> None:
         """Delete the stored models of a communication round after the first."""
@@ -100,6 +115,25 @@ class Clients:
         generator = torch_rng(self.experiment.seed, "initial parameters", 0, own)
         return net.initial(generator).to(theta), net.initial_buffers().to(theta)
 
+    def _stored(self, folder: Path, device: torch.device | str) -> dict[int, tuple[str, Model]]:
+        """SHA-256 and model of the clients that have been trained; a file that is not what was written is removed."""
+        record = recorded(folder)
+        sums = record["files"] if record.get("fingerprints") == self.made_with else {}
+        models = {}
+        for k in self.present:
+            path, net = folder / f"{k}.safetensors", self.methods[k].net
+            sha256, tensors = str(sums.get(str(k))), {}
+            with suppress(DamagedFile):
+                tensors = read_tensors(path, sha256, device)
+            if {name: t.numel() for name, t in tensors.items()} == {"theta": net.size, "buffers": net.buffer_size}:
+                models[k] = sha256, Model(net, tensors["theta"], tensors["buffers"])
+            elif os.path.lexists(path):
+                warnings.warn(
+                    f"{path} is damaged or was made with something else: client {k} trains again", stacklevel=2
+                )
+                remove(path)
+        return models
+
     def _trained(
         self, round: int, theta: Tensor, buffers: Tensor, trained_before: Sequence[int], engine: Engine, pool: Executor
     ) -> Iterator[tuple[int, Trained]]:
@@ -113,8 +147,14 @@ class Clients:
             return zip(missing, pool.map(lambda k: train_client(*tasks[k]), missing), strict=True)
         return zip(missing, engine.train(_Cohort(self.methods[0], missing, tasks), pool), strict=True)
 
-    def _model(self, k: int, theta: Tensor, buffers: Tensor) -> Model:
-        return Model(self.methods[k].net, theta, buffers)
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """The record of the trained models in a folder: ``files``, client -> SHA-256, empty without a valid record."""
+    with suppress(DamagedFile):
+        record = read_record(folder / RECORD, sealed="files")
+        if isinstance(record.get("files"), dict):
+            return record
+    return {"files": {}}
 
 
 class _Cohort:

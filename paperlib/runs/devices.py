@@ -1,11 +1,15 @@
 """The device that a run may ask for: the CPU, or a GPU."""
 
+import os
+import platform
 import re
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
 
+import numpy as np
 import torch
 
-from paperlib.checks import quote
+from paperlib.checks import one_line, quote
 
 CHOICES = "auto, cpu, cuda, or a GPU by number such as cuda:1"
 
@@ -35,6 +39,18 @@ def current(device: str) -> AbstractContextManager[object]:
 def device_name(device: str) -> str:
     """Return what the summary of a run calls a device: "cpu", or the GPU's model."""
     return "cpu" if device == "cpu" else torch.cuda.get_device_name(device)
+
+
+@cache
+def machine() -> str:
+    """What the bits of a run depend on beside its device: processor, instruction sets, and versions of libraries."""
+    processor = platform.processor() or platform.machine()
+    with suppress(OSError, StopIteration), open("/proc/cpuinfo", encoding="utf-8") as lines:
+        processor = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    limits = [f"{name}={os.environ[name]}" for name in ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR") if name in os.environ]
+    onednn = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())
+    versions = f"torch {torch.__version__}, oneDNN {onednn[1] if onednn else 'absent'}, numpy {np.__version__}"
+    return one_line(", ".join([processor, torch.backends.cpu.get_cpu_capability(), *limits, versions]))
 
 
 def gpu_number(device: str) -> int | None:

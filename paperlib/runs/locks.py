@@ -19,12 +19,17 @@ LONGEST = 100  # bytes of the name of a process
 
 def locked(folder: Path) -> FileLock:
     """Return the lock of a folder, which is created if missing. Raises OSError for a link."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if folder.is_symlink():
-        raise OSError(f"{folder} is a link, but must be a folder: nothing is written to where it points")
+    not_a_link(folder).mkdir(parents=True, exist_ok=True)
     if not is_file(folder / "lock"):
         remove(folder / "lock")
     return FileLock(folder / "lock")
+
+
+def not_a_link(folder: Path) -> Path:
+    """Return the folder. Raises OSError if it is a link, perhaps since a run has begun."""
+    if folder.is_symlink():
+        raise OSError(f"{folder} is a link, but must be a folder: nothing is written to where it points")
+    return folder
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from paperlib.federated.simulator import bind
 from paperlib.oneshot import OneShot, is_one_shot
 from paperlib.oneshot.clients import Clients, ModelFolders
 from paperlib.random_streams import torch_rng
+from paperlib.runs.fingerprints import fingerprints
 
 
 def dataset_of(experiment: Experiment, device: str = "cpu") -> Dataset:
@@ -80,12 +81,13 @@ def prepare_one_shot(
     method = oneshot.build(e.method, e.method_options).setup(Context(e, data, parts, net))
     device = data.device
     theta = net.initial(torch_rng(e.seed, "initial parameters")).to(device)
-    return method, Progress(0, theta, net.initial_buffers().to(device), {}), Clients(e, data, parts, folders)
+    return method, Progress(0, theta, net.initial_buffers().to(device), {}), clients_of(e, data, folders)
 
 
-def clients_of(experiment: Experiment, data: Dataset, folders: ModelFolders) -> Clients:
-    """The clients of a run in which they train once."""
-    return Clients(experiment, data, parts_of(experiment, data), folders)
+def clients_of(experiment: Experiment, data: Dataset, folders: ModelFolders | None) -> Clients:
+    """The clients of a run in which they train once. folders: see `Clients`."""
+    made_with = fingerprints(experiment.replace(method="fedavg", method_options={}), data)
+    return Clients(experiment, data, parts_of(experiment, data), folders, made_with)
 
 
 def history_rows(experiment: Experiment) -> int:

@@ -117,7 +117,7 @@ def profile(
         chosen = choose(engine, on)
         shelf = Store(folder)
         shelf.folder(e).mkdir()
-        rows = shelf.resume(e, progress, data.fingerprint)
+        rows = shelf.resume(e, progress, {})
         playing = simulate(method, progress, CallingThread(), chosen, measures_of(e))
 
         def play() -> bool:
@@ -126,7 +126,7 @@ def profile(
             if row is None:
                 raise ValueError(f"{e} met a NaN or an infinity in round {progress.round}: there is no more to measure")
             rows.append(row)
-            shelf.save(e, rows, progress, data.fingerprint)
+            shelf.save(e, rows, progress, {})
             return "test_accuracy" in row
 
         for _ in range(WARM_UP):

@@ -22,7 +22,7 @@ SUMMARY, PARAMETERS = "summary.json", "parameters.safetensors"
 # Files that this package writes into the folders of runs and trained clients; it deletes no others.
 OURS = re.compile(
     r"(lock|experiment\.json|history\.jsonl|state\.json|summary\.json(\.damaged)?|parameters\.safetensors"
-    r"|checkpoint-\d+\.safetensors|client-\d+-\d+\.safetensors|\d+\.safetensors)(\.new)?"
+    r"|checkpoint-\d+\.safetensors|client-\d+-\d+\.safetensors|models\.json|\d+\.safetensors)(\.new)?"
 )
 ADDRESS = re.compile("[0-9a-f]{16}")
 
@@ -54,6 +54,14 @@ def _or_none(rule: Rule) -> Rule:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST and value.isprintable()
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, [*value, *value.values()]))
+
+
+def _is_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_whole(1), value.values()))
 
 
 def _is_truth(value: Any) -> bool:
@@ -95,6 +103,8 @@ MAY_BE_IN_SUMMARY: dict[str, Rule] = {
     "denormals": _is_text,
     "torch": _is_text,
     "dataset_source": _is_text,
+    "machine": _is_text,
+    "fingerprints": _is_texts,
     "files": lambda value: isinstance(value, dict) and all(map(SHA256, value.values())),
 }
 IN_STATE: dict[str, Rule] = {
@@ -102,10 +112,10 @@ IN_STATE: dict[str, Rule] = {
     "round": _whole(0),
     "sha256": SHA256,
     "history": SHA256,
-    "data": _is_text,
-    "devices": lambda value: isinstance(value, dict) and all(map(_whole(1), value.values())),
+    "devices": _is_counts,
     "clients": lambda value: isinstance(value, dict) and all(map(_is_client, value.items())),
 }
+MAY_BE_IN_STATE: dict[str, Rule] = {"data": _is_text, "fingerprints": _is_texts, "machines": _is_counts}
 IN_CLIENT: dict[str, Rule] = {"round": _whole(0), "bytes": _whole(0), "sha256": SHA256}
 IN_ROW = {"round": (1, 2**53), "seconds": (0, 1e300), "bytes_up": (0, 1e300), "bytes_down": (0, 1e300)}
 NUMBERS = {int, float, type(None)}  # NaN and infinity among them, as a failed run has them
@@ -177,7 +187,7 @@ def read_state(folder: Path) -> dict[str, Any]:
     state = read_record(folder / STATE, sealed="history")
     if state.get("format") != FORMAT:
         raise OtherFormat(folder / STATE)
-    if error := _error(state, IN_STATE):
+    if error := _error(state, IN_STATE, MAY_BE_IN_STATE):
         raise DamagedFile(folder / STATE, error)
     return state
 

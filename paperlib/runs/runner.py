@@ -3,6 +3,7 @@
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -22,9 +23,11 @@ from paperlib.oneshot import OneShot, driver, is_one_shot
 from paperlib.oneshot.clients import is_one_shot_average, reading
 from paperlib.runs.check import check
 from paperlib.runs.devices import chosen_device, current, device_name
+from paperlib.runs.fingerprints import fingerprints
 from paperlib.runs.measures import measures_of
 from paperlib.runs.memory import peak_memory_mb
 from paperlib.runs.prepare import clients_of, dataset_of, prepare, prepare_one_shot
+from paperlib.runs.records import LONGEST
 from paperlib.runs.store import Run, Saver, Store, evaluated
 from paperlib.version import version
 from paperlib.workers import arithmetic, worker_pool
@@ -77,8 +80,10 @@ def run(
                 warnings.warn(f"{e} is played by the engine sequential, {opened.engine.reason}", stacklevel=2)
             if not resume:
                 shelf.begin(e)
-            rows = _play(opened, Saver(shelf, e, data.fingerprint, device_name(on)), on_round)
-            return _finish(shelf, opened.method, opened.progress, rows, _machine(on, opened.engine.name))
+            made_with = fingerprints(e, data)
+            rows = _play(opened, Saver(shelf, e, made_with, device_name(on)), on_round)
+            facts = _machine(on, opened.engine.name) | {"fingerprints": made_with}
+            return _finish(shelf, opened.method, opened.progress, rows, facts)
 
 
 @dataclass
@@ -104,7 +109,7 @@ def _open(e: Experiment, data: Dataset, shelf: Store, pool: Executor, engine: En
 
 def _play(opened: _Opened, save: Saver, on_round: Callable[[Row], object] | None) -> list[Row]:
     """Resume the run, play and save its rounds; returns the whole history."""
-    rows = save.store.resume(save.experiment, opened.progress, save.fingerprint)
+    rows = save.store.resume(save.experiment, opened.progress, save.made_with)
     for row in opened.rows:
         rows.append(row)
         save(rows, opened.progress)
@@ -113,12 +118,10 @@ def _play(opened: _Opened, save: Saver, on_round: Callable[[Row], object] | None
     return rows
 
 
-def _finish(
-    shelf: Store, method: FedAvg | OneShot, progress: Progress, rows: list[Row], machine: dict[str, Any]
-) -> Run:
-    """Store a completed run."""
+def _finish(shelf: Store, method: FedAvg | OneShot, progress: Progress, rows: list[Row], facts: dict[str, Any]) -> Run:
+    """Store a completed run. facts: further entries of its summary."""
     e, data = method.context.experiment, method.context.data
-    summary = _summary(e, method, progress, rows) | machine | {"dataset_source": data.source}
+    summary = _summary(e, method, progress, rows) | facts | {"dataset_source": data.source}
     kept = {}
     if isinstance(method, OneShot):
         summary, kept = summary | method.noted(progress), method.kept(progress)
@@ -143,16 +146,17 @@ def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progres
         "classes": method.context.data.num_classes,
         "digest": experiment.digest,
         "version": version(),
-        "device": _devices(progress),
+        "device": _in_turn(progress.devices)[:LONGEST],
+        "machine": _in_turn(progress.machines)[:LONGEST],
         "finished": time.strftime("%Y-%m-%d"),
     }
 
 
-def _devices(progress: Progress) -> str:
+def _in_turn(places: Counter[str]) -> str:
     """Where a run was played: cpu, or such as NVIDIA H200 (758 rounds), then cpu (42 rounds)."""
-    if len(progress.devices) == 1:
-        return next(iter(progress.devices))
-    return ", then ".join(f"{device} ({rounds} rounds)" for device, rounds in progress.devices.items())
+    if len(places) == 1:
+        return next(iter(places))
+    return ", then ".join(f"{place} ({rounds} rounds)" for place, rounds in places.items())
 
 
 def _machine(device: str, engine: str) -> dict[str, Any]:

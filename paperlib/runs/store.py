@@ -30,10 +30,23 @@ from paperlib.checks import quote
 from paperlib.experiment import Experiment
 from paperlib.federated.client_states import CACHE, ClientFile, ClientStates
 from paperlib.federated.progress import Progress, Row
-from paperlib.files import DamagedFile, is_file, read, read_tensors, remove, write, write_record, write_tensors
+from paperlib.files import (
+    DamagedFile,
+    aside,
+    is_file,
+    read,
+    read_tensors,
+    remove,
+    sync_folder,
+    write,
+    write_record,
+    write_tensors,
+)
 from paperlib.paths import runs
+from paperlib.runs.devices import machine
+from paperlib.runs.fingerprints import changed, fingerprints
 from paperlib.runs.listing import finished_runs
-from paperlib.runs.locks import held, locked
+from paperlib.runs.locks import held, locked, not_a_link
 from paperlib.runs.records import (
     DESCRIPTION,
     FORMAT,
@@ -134,7 +147,11 @@ class Store:
         return held(self.folder(experiment), f"{experiment} ({experiment.digest})")
 
     def finished(self, experiment: Experiment) -> Run | None:
-        """The finished run, or None. A damaged run counts as absent and triggers a warning that names the file."""
+        """The finished run, or None.
+
+        A damaged run counts as absent, with a warning that names the file; so does one that was made with other data or
+        code than this process has under the same names, see `paperlib.runs.fingerprints`.
+        """
         folder = self.folder(experiment)
         if not os.path.lexists(folder / SUMMARY):
             return None
@@ -145,12 +162,15 @@ class Store:
         try:
             summary = read_summary(folder)
             files = _files(summary)
-            rows = self._rows(experiment, files.get(HISTORY))
+            rows = checked_rows(folder, files.get(HISTORY))
             if not is_file(folder / PARAMETERS):  # its content is checked on reading
                 raise DamagedFile(folder / PARAMETERS)
         except DamagedFile as damage:
             _set_aside(folder)
             warnings.warn(f"{damage}: the run starts again", stacklevel=2)
+            return None
+        if other := changed(summary.get("fingerprints", {}), fingerprints(experiment)):
+            warnings.warn(_other(folder, other), stacklevel=2)
             return None
         return Run(experiment, summary, evaluated(rows), folder)
 
@@ -169,17 +189,19 @@ class Store:
     def shared(self, name: str) -> Iterator[Path]:
         """A folder in the store shared by several runs, locked for this process."""
         folder = self.path / name
+        not_a_link(folder.parent)
         with held(folder, name):
             yield folder
 
     def has(self, name: str) -> bool:
-        """Whether a shared folder exists."""
-        return (self.path / name).exists()
+        """Whether a shared folder exists, and is no link."""
+        folder = self.path / name
+        return folder.is_dir() and not folder.is_symlink() and not folder.parent.is_symlink()
 
     def drop(self, name: str) -> None:
         """Delete a shared folder if it exists."""
         folder = self.path / name
-        if folder.is_dir() and not folder.is_symlink():
+        if self.has(name):
             for path in ours(folder):
                 remove(path)
             with contextlib.suppress(OSError):  # it also has other files
@@ -189,33 +211,25 @@ class Store:
         """The run's history so far, one row per round, up to the first damaged line."""
         return read_history(self.folder(experiment))
 
-    def _rows(self, experiment: Experiment, sha256: str | None, count: int | None = None) -> list[Row]:
-        """The first ``count`` rows (default: all); raises DamagedFile for another SHA-256 or too few rows.
-
-        sha256: None for a history from an older version, which has none.
-        """
-        path = self.folder(experiment) / HISTORY
-        lines = read(path).splitlines(keepends=True)[:count]
-        rows, actual = rows_in(lines), hashlib.sha256(b"".join(lines)).hexdigest()
-        if len(rows) < len(lines) or len(rows) < (count or 0) or sha256 not in (None, actual):
-            raise DamagedFile(path)
-        return rows
-
     # -- only for the holder of the lock
 
     def begin(self, experiment: Experiment) -> None:
         """Start a run from the beginning."""
-        folder = self.folder(experiment)
+        folder = not_a_link(self.folder(experiment))
         remove(folder / SUMMARY)  # first, because it marks the run as finished
         for path in ours(folder):
             if path.name != "lock":
                 remove(path)
         write(folder / DESCRIPTION, experiment.to_json().encode())
+        sync_folder(self.path)
 
     @part("store")
-    def save(self, experiment: Experiment, rows: list[Row], progress: Progress, fingerprint: str) -> None:
-        """Replace the history, save changes since the last call, then replace ``state.json``."""
-        folder = self.folder(experiment)
+    def save(self, experiment: Experiment, rows: list[Row], progress: Progress, made_with: Mapping[str, str]) -> None:
+        """Replace the history, save changes since the last call, then replace ``state.json``.
+
+        made_with: the run's `fingerprints`.
+        """
+        folder = not_a_link(self.folder(experiment))
         history = _write_history(folder, rows)
         clients = progress.clients
         clients.save(progress.round)
@@ -227,8 +241,9 @@ class Store:
             "round": progress.round,
             "sha256": write_tensors(checkpoint, tensors),
             "history": history,
-            "data": fingerprint,
+            "fingerprints": made_with,
             "devices": progress.devices,
+            "machines": progress.machines,
             "clients": {client: file._asdict() for client, file in clients.files.items()},
         }
         write_record(folder / STATE, state)
@@ -237,24 +252,27 @@ class Store:
             if path not in named:
                 remove(path)
 
-    def resume(self, experiment: Experiment, progress: Progress, fingerprint: str) -> list[Row]:
+    def resume(self, experiment: Experiment, progress: Progress, made_with: Mapping[str, str]) -> list[Row]:
         """Set ``progress`` to the last saved round and return the history up to it.
 
         From now on the clients' states are kept in the run's folder. Without a checkpoint, ``progress`` stays at
-        round 0. This also holds for a checkpoint that is damaged, was made with other data or has another format; then
-        a warning names the file.
+        round 0. This also holds for a checkpoint that is damaged, was made with other data or code, or has another
+        format; then a warning names the file. What other data or code gave is kept in a folder beside the run's.
         """
         folder, device = self.folder(experiment), progress.theta.device
         progress.clients = ClientStates(folder, device)
+        if is_file(folder / SUMMARY):  # `finished` has warned that it was made with something else
+            _move_aside(folder)
         if not os.path.lexists(folder / STATE):
             return self._anew(experiment)
         try:
             state = read_state(folder)
+            stored = state.get("fingerprints") or {f"images of {experiment.dataset}": state.get("data", "")}
+            if other := changed(stored, made_with):
+                _move_aside(folder)
+                return self._anew(experiment, _other(folder, other))
             path = folder / f"checkpoint-{state['round']}.safetensors"
-            if state["data"] != fingerprint:
-                other = f"{path} was made with other images of {experiment.dataset}: the run starts again"
-                return self._anew(experiment, other)
-            rows = self._rows(experiment, state["history"], state["round"])
+            rows = checked_rows(folder, state["history"], state["round"])
             files = {int(client): ClientFile(**file) for client, file in state["clients"].items()}
             clients = ClientStates(folder, device, files)
             tensors = read_tensors(path, state["sha256"], device)
@@ -262,6 +280,7 @@ class Store:
         except DamagedFile as damage:
             return self._anew(experiment, f"{damage}: the run starts again")
         progress.round, progress.clients, progress.devices = state["round"], clients, Counter(state["devices"])
+        progress.machines = Counter(state.get("machines", {}))
         progress.theta, progress.buffers = tensors.pop("theta"), tensors.pop("buffers")
         progress.server = {name.removeprefix("server/"): value for name, value in tensors.items()}
         _write_history(folder, rows)
@@ -278,7 +297,7 @@ class Store:
         kept: Mapping[str, Tensor] | None = None,
     ) -> Run:
         """Write the history, the final model and further tensors, then the summary; delete the saved state."""
-        folder = self.folder(experiment)
+        folder = not_a_link(self.folder(experiment))
         history = _write_history(folder, rows)
         parameters = write_tensors(folder / PARAMETERS, {**(kept or {}), "theta": theta, "buffers": buffers})
         files = {PARAMETERS: parameters, HISTORY: history}
@@ -304,20 +323,36 @@ class Saver:
     """Saves rounds of a run while saving takes at most a hundredth of its time, or half a second.
 
     The results do not depend on which rounds are saved; a killed run only repeats the rounds since. Unsaved client
-    states stay in RAM and force a save when they become many. device: the name of what plays the rounds.
+    states stay in RAM and force a save when they become many. made_with: the run's `fingerprints`. device: the name of
+    what plays the rounds.
     """
 
-    def __init__(self, store: Store, experiment: Experiment, fingerprint: str, device: str):
-        self.store, self.experiment, self.fingerprint = store, experiment, fingerprint
-        self.device, self.started, self.spent = device, time.monotonic(), 0.0
+    def __init__(self, store: Store, experiment: Experiment, made_with: Mapping[str, str], device: str):
+        self.store, self.experiment, self.made_with = store, experiment, made_with
+        self.device, self.machine = device, machine()
+        self.started, self.spent = time.monotonic(), 0.0
 
     def __call__(self, rows: list[Row], progress: Progress) -> None:
         """Call after each round with the whole history so far; the round counts for the device."""
         progress.devices[self.device] += 1
+        progress.machines[self.machine] += 1
         before = time.monotonic()
         if self.spent < max(ALLOWED, SHARE * (before - self.started)) or progress.clients.unsaved > CACHE:
-            self.store.save(self.experiment, rows, progress, self.fingerprint)
+            self.store.save(self.experiment, rows, progress, self.made_with)
             self.spent += time.monotonic() - before
+
+
+def checked_rows(folder: Path, sha256: str | None, count: int | None = None) -> list[Row]:
+    """The first ``count`` rows of a run (default: all); raises DamagedFile for another SHA-256 or too few rows.
+
+    sha256: None for a history from an older version, which has none.
+    """
+    path = folder / HISTORY
+    lines = read(path).splitlines(keepends=True)[:count]
+    rows, actual = rows_in(lines), hashlib.sha256(b"".join(lines)).hexdigest()
+    if len(rows) < len(lines) or len(rows) < (count or 0) or sha256 not in (None, actual):
+        raise DamagedFile(path)
+    return rows
 
 
 def evaluated(rows: list[Row]) -> "pd.DataFrame":
@@ -359,6 +394,19 @@ def _clear(folder: Path) -> None:
 def _files(summary: dict[str, Any]) -> dict[str, str]:
     """Taken out of a summary: SHA-256 of the files of a run, none where an older version wrote it."""
     return summary.pop("files", {})
+
+
+def _other(folder: Path, names: str) -> str:
+    return f"{names} changed since {folder} was made: the run starts again, what it has moves to a folder beside it"
+
+
+def _move_aside(folder: Path) -> None:
+    """Move the files of a run to a folder beside its own, first those that say what the others are."""
+    kept = aside(folder)
+    kept.mkdir()
+    for path in sorted(ours(folder), key=lambda path: path.name not in (SUMMARY, STATE)):
+        if path.name != "lock":
+            os.replace(path, kept / path.name)
 
 
 def _set_aside(folder: Path) -> None:
