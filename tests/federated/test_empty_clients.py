@@ -9,7 +9,7 @@ from paperlib.federated.simulator import sampled_clients, simulate
 from paperlib.methods import REGISTRY, FedAvg
 from paperlib.runs.measures import measures_of
 from paperlib.runs.prepare import dataset_of, prepare
-from paperlib.runs.traffic import CHEAP
+from paperlib.runs.traffic import CHEAP, own_options
 
 E = Experiment(
     dataset="digits", train_size=200, test_size=50, model="cnn", width=0.125, clients=40, sampled=2, alpha=1e-6,
@@ -27,7 +27,8 @@ def digits():
 def test_every_method_plays_rounds_of_empty_clients(name, weighting, digits, pool):
     if REGISTRY[name].needs_uniform and weighting == "size":
         pytest.skip("takes uniform weights only")
-    method, progress = prepare(E.replace(method=name, method_options=CHEAP.get(name, {}), weighting=weighting), digits)
+    e = E.replace(method=name, method_options=own_options(name, CHEAP), weighting=weighting)
+    method, progress = prepare(e, digits)
     sizes, moved = method.context.sizes, []
     before = progress.theta
     for row in simulate(method, progress, pool):
