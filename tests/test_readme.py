@@ -8,7 +8,7 @@ import pytest
 import paperlib
 from paperlib import Experiment, run
 from paperlib.data import load
-from paperlib.methods import REGISTRY
+from paperlib.methods import REGISTRY, FedAvg
 from paperlib.paths import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -20,7 +20,7 @@ def block(word):
 
 
 def test_the_worked_method_clips_what_clients_send(monkeypatch, tmp_path):
-    monkeypatch.setitem(REGISTRY, "clipped_fedavg", None)  # restored after the test
+    monkeypatch.setitem(REGISTRY, "clipped_fedavg", FedAvg)  # removed after the test
     code = block("class ClippedFedAvg")
     assert len(code.strip().splitlines()) <= 22
     exec(code, {"__name__": "readme"})

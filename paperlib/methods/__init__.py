@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paperlib.checks import one_of
+from paperlib.federated.door import Registry, watched
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.methods.ccvr import CCVR
 from paperlib.methods.creff import CReFF
@@ -43,7 +44,7 @@ from paperlib.methods.spherefed import SphereFed
 from paperlib.methods.vhl import VHL
 from paperlib.options import of_declared_kinds, options_of
 
-REGISTRY: dict[str, type[FedAvg]] = {
+PACKAGE: dict[str, type[FedAvg]] = {
     "fedavg": FedAvg,
     "fedavgm": FedAvgM,
     "fedadam": FedAdam,
@@ -82,6 +83,7 @@ REGISTRY: dict[str, type[FedAvg]] = {
     "nucfl": NUCFL,
     "spherefed": SphereFed,
 }
+REGISTRY = Registry(FedAvg, PACKAGE)
 
 __all__ = ["REGISTRY", "FedAvg", "State", "Upload", "build", "combine", "options_of"]
 
@@ -92,10 +94,11 @@ def build(name: str, options: Mapping[str, Any] | None = None) -> FedAvg:
     Raises ValueError for a name, an option or a combination that does not exist.
     """
     options = dict(options or {})
-    method = _find(name)
+    method, title = _find(name), name
     if "base" in options:
+        title = f"{name} around {options['base']}"
         method = combine(method, _find(options.pop("base")))
-    return method(**of_declared_kinds(name, method, options))
+    return watched(method(**of_declared_kinds(name, method, options)), FedAvg, title)
 
 
 def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from paperlib.checks import one_of
 from paperlib.experiment import Experiment
+from paperlib.federated.door import Registry, watched
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.co_boosting import CoBoosting
 from paperlib.oneshot.dense import DENSE
@@ -13,13 +14,14 @@ from paperlib.oneshot.fedhydra import FedHydra
 from paperlib.oneshot.ot import OTFusion
 from paperlib.options import of_declared_kinds
 
-REGISTRY: dict[str, type[OneShot]] = {
+PACKAGE: dict[str, type[OneShot]] = {
     "ot": OTFusion,
     "feddf": FedDF,
     "dense": DENSE,
     "co_boosting": CoBoosting,
     "fedhydra": FedHydra,
 }
+REGISTRY = Registry(OneShot, PACKAGE)
 
 __all__ = ["REGISTRY", "OneShot", "build", "is_one_shot"]
 
@@ -27,7 +29,8 @@ __all__ = ["REGISTRY", "OneShot", "build", "is_one_shot"]
 def build(name: str, options: Mapping[str, Any] | None = None) -> OneShot:
     """The one-shot method ``name`` with its options; raises ValueError for a name or an option that does not exist."""
     one_of("one-shot method", name, REGISTRY)
-    return REGISTRY[name](**of_declared_kinds(name, REGISTRY[name], options or {}))
+    method = REGISTRY[name](**of_declared_kinds(name, REGISTRY[name], options or {}))
+    return watched(method, OneShot, name)
 
 
 def is_one_shot(experiment: Experiment) -> bool:
