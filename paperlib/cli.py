@@ -149,7 +149,8 @@ def print_result(result: Any, paper: str, name: str, scale: str, seeds: int) -> 
         console.print(repr(result), soft_wrap=True, markup=False)
         return
     text = result.text(("[bold]", "[/bold]"), escape=escape).map(Text.from_markup)
-    text.columns = [f"{label}\nours" if ours == "ours" else "\nprinted" for label, ours in text.columns]
+    heads: Any = text.columns
+    text.columns = [f"{label}\nours" if ours == "ours" else "\nprinted" for label, ours in heads]
     fit = 2 * max(1, (console.width - 20) // 45)
     for first in range(0, text.shape[1], fit):
         print_frame(text.iloc[:, first : first + fit], "" if first else result.title)
@@ -191,7 +192,7 @@ def run(
             errors.print(one_line(warning), soft_wrap=True, markup=False)
 
         with warnings.catch_warnings():
-            warnings.showwarning = say
+            warnings.showwarning = say  # type: ignore[assignment]
             result = make(
                 paper, name, scale=scale, seeds=seeds, recompute="rest" if rest else True, jobs=jobs,
                 executor=where, only=chosen_fields(only),

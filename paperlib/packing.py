@@ -121,18 +121,18 @@ def _read(source: Path, place: Path) -> tuple[Splits, list[str], list[str]]:
     suffix = next((name.suffix for name in seen if name.suffix in BUILDERS), "")
     sets = _loaded(source, suffix, place / "cache")
     image, label = (_column(sets, choices, source) for choices in (IMAGES, LABELS))
-    splits = {split: _Rows(part, image, label) for split, part in sets.items()}
+    rows = {split: _Rows(part, image, label) for split, part in sets.items()}
     classes = next(iter(sets.values())).features[label]
     if suffix:
         read = {name for name in seen if name.suffix == suffix}
     else:
-        read = {Path(item["path"]) for part in splits.values() for item in part.images}
+        read = {Path(item["path"]) for part in rows.values() for item in part.images}
     left = Counter(name.suffix or name.name for name in seen if name not in read)
     notes = [f"{sum(left.values())} files left out: {', '.join(sorted(left))}"] if left else []
-    return splits, list(getattr(classes, "names", ())), notes
+    return {**rows}, list(getattr(classes, "names", ())), notes
 
 
-class _Rows:
+class _Rows(Sequence[Item]):
     """The rows of a split as pairs of an image, as the library stores it, and a label."""
 
     def __init__(self, part: Any, image: str, label: str):
@@ -141,7 +141,7 @@ class _Rows:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, i: int) -> Item:
+    def __getitem__(self, i: Any) -> Any:
         stored = self.images[i]
         if isinstance(stored, dict):
             stored = Path(stored["path"]) if stored.get("bytes") is None else stored["bytes"]
@@ -288,6 +288,7 @@ def _image(value: Any, place: str, size: int | None) -> Image.Image:
     try:
         if isinstance(value, bytes):
             value = io.BytesIO(value)
+        image: Image.Image
         if isinstance(value, Path | io.BytesIO):
             image = Image.open(value, formats=FORMATS)
         else:

@@ -242,7 +242,7 @@ def _results(paper: str, name: str, request: Request) -> Results:
     if request.compute:
         plain = replace(request, overrides=None, only=None)
         usual = set(_experiments(paper, name, plain)) if request.overrides else chosen
-        how = {"jobs": request.jobs, "executor": request.executor, "store": store}
+        how: dict[str, Any] = {"jobs": request.jobs, "executor": request.executor, "store": store}
         runs |= finished([e for e in planned if e not in chosen], store, shipped)
         now = [e for e in planned if e in chosen]
         runs |= collect([e for e in now if e in usual], recompute=request.recompute, shipped=shipped, **how)

@@ -25,6 +25,6 @@ def check_fit(experiments: Iterable[Experiment]) -> None:
     for (_, _, _, _, (shape, classes)), e in unlike.items():
         data = noise(2 * classes, classes, shape)
         alone = e.replace(clients=1, sampled=1, partition="iid", alpha=None, train_size=None, measure=())
-        method = methods.build(e.method, e.method_options | own_options(e.method, CHEAP))
+        method = methods.build(e.method, {**e.method_options, **own_options(e.method, CHEAP)})
         net = networks.build(e.model, shape, method.outputs(classes), e.width)
         method.setup(Context(alone, data, parts_of(alone, data), net))

@@ -165,9 +165,9 @@ def of(**functions):
 CLASSES = [
     ("fedavg", of(), "fedavg is a method of paperlib: register .* under another name"),
     ("dense", of(), "dense is a method of paperlib"),
-    ("a\nb", of(), r"the name of a method is 'a\\nb', but must be a name of at most 64 printable characters"),
+    ("a\nb", of(), r"the name of a method is 'a\\nb', but must be a name of at most 72 printable characters"),
     ("a\u202eb", of(), "the name of a method is"),
-    ("x" * 65, of(), "the name of a method is"),
+    ("x" * 73, of(), "the name of a method is"),
     ("", of(), "the name of a method is"),
     (3, of(), "the name of a method is 3"),
     ("mine", lambda: FedAvg(), "must be a class that derives from FedAvg"),

@@ -50,8 +50,8 @@ def by_epoch(panels: dict[str, tuple[str, float | None]]) -> tuple[Callable[[int
         figure, axes = plots.panels(len(panels), 4, (2.6, 2.4))
         for ax, title in zip(axes, panels, strict=True):
             ax.set_title(title)
-            own, look = data[data.panel == title], {"xlabel": "epoch on the server", "among": list(METHODS)}
-            plots.lines(ax, own, "epoch", "test_accuracy", "method", ACCURACY, **look)
+            own, among = data[data.panel == title], list(METHODS)
+            plots.lines(ax, own, "epoch", "test_accuracy", "method", ACCURACY, "epoch on the server", among=among)
         plots.legend(axes)
         return figure, data
 

@@ -1,5 +1,7 @@
 """FedHydra: the kinds of heterogeneity (Figure 1)."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import torch
@@ -21,10 +23,8 @@ def heterogeneity(results: Results) -> tuple[Figure, pd.DataFrame]:
     networks = [build(model, (3, 32, 32), classes).size for model in CLIENT_MODELS]
     figure, axes = plots.panels(3, 3, (2.3, 2.2))
     for ax, counts, title in zip(axes, (other_labels, other_sizes), ("(a) labels", "(b) sizes"), strict=False):
-        table = pd.DataFrame(counts)
-        table.plot.bar(
-            stacked=True, ax=ax, color=plots.COLOURS, width=0.7, rot=0, legend=False, grid=False, title=title
-        )
+        look: dict[str, Any] = {"color": plots.COLOURS, "width": 0.7, "rot": 0, "legend": False, "grid": False}
+        pd.DataFrame(counts).plot.bar(stacked=True, ax=ax, title=title, **look)
         ax.set(xlabel="client", ylabel="samples by class", yticks=[])
     axes[2].set_title("(c) models")
     axes[2].bar(LOCAL, np.array(networks) / 1e6, color="0.85")
