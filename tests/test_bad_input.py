@@ -748,7 +748,7 @@ def test_every_command_ends_with_status_2_and_one_message_and_writes_nothing(nam
     [
         (
             ["show", "gc_fed", "T1", "--scale", "../../etc"],
-            "unknown scale '../../etc'; choose one of smoke, small, paper",
+            "unknown scale '../../etc'; choose one of smoke, mini, small, paper",
         ),
         (
             ["profile", "clients=many\nTraceback"],
