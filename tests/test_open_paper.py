@@ -7,7 +7,7 @@ import pytest
 from paperlib import papers
 from paperlib.papers import claims as claims_module
 from paperlib.papers import verdicts as module
-from paperlib.papers.claims import verdicts
+from paperlib.papers.claims import READING, verdicts
 from paperlib.papers.judging import entries, gathered
 from paperlib.papers.verdicts import claim_table, points, with_interval
 
@@ -78,12 +78,13 @@ def test_impossible_parameters_are_refused_when_the_paper_is_opened(how, said):
 def test_the_claims_of_a_table_are_those_of_the_scorecard():
     table = papers.open("gc_fed", scale="small").claims("T5")
     everything = verdicts(gathered("gc_fed", entries("gc_fed"), "small"))
-    wanted = {v.claim.claim: v for v in everything if v.claim.table == "T5"}
+    mark = {True: " (our reading)", False: ""}
+    wanted = {v.claim.claim + mark[v.claim.section == READING]: v for v in everything if v.claim.table == "T5"}
     assert list(table.data.index) == list(wanted) and list(table.data) == ["printed", "ours", "verdict", "scale"]
     assert {v.verdict for v in wanted.values()} >= {"held", "undecided", "not run"}
     for claim, row in table.data.iterrows():
         v = wanted[claim]
-        assert row.verdict.startswith(v.verdict) and row.scale == "small"
+        assert row.verdict.startswith(v.word) and row.scale == ("small, grade B" if v.grade else "small")
         if v.verdict == "not run":
             assert row.ours == ""
         else:

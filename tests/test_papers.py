@@ -104,7 +104,10 @@ def test_paper_scale_stops_before_any_work_when_a_set_is_missing(monkeypatch, tm
     [
         (lambda: papers.table("gc_fed", "T99"), "GC-Fed has no table 'T99' here; there are T1, T2"),
         (lambda: papers.figure("nosuch", "F1"), "unknown paper 'nosuch'; the papers are fedgps"),
-        (lambda: papers.table("gc_fed", "T5", scale="huge"), "unknown scale 'huge'; choose one of smoke, mini, small, paper"),
+        (
+            lambda: papers.table("gc_fed", "T5", scale="huge"),
+            "unknown scale 'huge'; choose one of smoke, mini, small, paper",
+        ),
         (lambda: papers.table("gc_fed", "T5", seeds=0), "seeds is 0"),
     ],
 )

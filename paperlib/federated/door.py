@@ -108,8 +108,13 @@ def hooks_of(base: type) -> dict[str, tuple[tuple[str, ...], Any]]:
     return {n: (tuple(inspect.signature(f).parameters)[1:], get_type_hints(f)["return"]) for n, f in functions.items()}
 
 
+def is_own(kind: type) -> bool:
+    """Return True for a class that is the reader's, or is combined with one."""
+    return any(not one.__module__.startswith("paperlib.") for one in kind.__mro__[:-1])
+
+
 def watched(method: T, base: type, title: str) -> T:
-    """Return the method with checks around the hooks that it has from ``base``; ``title`` names it in sentences."""
+    """Return a method with checks around the hooks that it has from ``base``; ``title`` names it in sentences."""
     door = Door(method, title)
     for hook, (parameters, returned) in hooks_of(base).items():
         setattr(method, hook, partial(door.call, hook, getattr(method, hook), parameters, returned))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paperlib.checks import one_of
-from paperlib.federated.door import Registry, watched
+from paperlib.federated.door import Registry, is_own, watched
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.methods.ccvr import CCVR
 from paperlib.methods.creff import CReFF
@@ -98,7 +98,8 @@ def build(name: str, options: Mapping[str, Any] | None = None) -> FedAvg:
     if "base" in options:
         title = f"{name} around {options['base']}"
         method = combine(method, _find(options.pop("base")))
-    return watched(method(**of_declared_kinds(name, method, options)), FedAvg, title)
+    built = method(**of_declared_kinds(name, method, options))
+    return watched(built, FedAvg, title) if is_own(method) else built
 
 
 def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:

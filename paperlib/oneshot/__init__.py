@@ -5,7 +5,7 @@ from typing import Any
 
 from paperlib.checks import one_of
 from paperlib.experiment import Experiment
-from paperlib.federated.door import Registry, watched
+from paperlib.federated.door import Registry, is_own, watched
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.co_boosting import CoBoosting
 from paperlib.oneshot.dense import DENSE
@@ -30,7 +30,7 @@ def build(name: str, options: Mapping[str, Any] | None = None) -> OneShot:
     """The one-shot method ``name`` with its options; raises ValueError for a name or an option that does not exist."""
     one_of("one-shot method", name, REGISTRY)
     method = REGISTRY[name](**of_declared_kinds(name, REGISTRY[name], options or {}))
-    return watched(method, OneShot, name)
+    return watched(method, OneShot, name) if is_own(type(method)) else method
 
 
 def is_one_shot(experiment: Experiment) -> bool:

@@ -9,7 +9,7 @@ import torch
 from paperlib import Experiment, oneshot, run
 from paperlib.checks import LONGEST_NAME
 from paperlib.federated.simulator import simulate
-from paperlib.methods import REGISTRY, FedAvg
+from paperlib.methods import PACKAGE, REGISTRY, FedAvg
 from paperlib.oneshot import OneShot
 from paperlib.runs.prepare import dataset_of, prepare
 from paperlib.runs.traffic import CHEAP, own_options
@@ -26,10 +26,13 @@ def digits():
     return dataset_of(E)
 
 
-@pytest.mark.parametrize("name", REGISTRY)
-def test_methods_of_the_package_pass(name, digits, pool):
-    e = E.replace(model="cnn", width=0.125, method=name, method_options=own_options(name, CHEAP), clients=3, sampled=2)
-    method, progress = prepare(e, digits)
+@pytest.mark.parametrize("name", PACKAGE)
+def test_methods_of_the_package_pass_and_their_heirs_are_watched(name, digits, pool, monkeypatch):
+    options = own_options(name, CHEAP)
+    e = E.replace(model="cnn", width=0.125, method=name, method_options=options, clients=3, sampled=2)
+    assert "end" not in vars(prepare(e, digits)[0])
+    monkeypatch.setitem(REGISTRY, "mine", type("Mine", (REGISTRY[name],), {}))
+    method, progress = prepare(e.replace(method="mine"), digits)
     assert len(list(simulate(method, progress, pool))) == 2 and progress.finite
     assert "end" in vars(method) and "gradient" not in vars(method)  # a step is checked once
 
