@@ -114,7 +114,7 @@ def _read(source: Path, place: Path) -> tuple[Splits, list[str], list[str]]:
     if source.suffix == ".zip":
         _unpack(source, place / "unpacked")
         source = place / "unpacked"
-    names = [source] if source.is_file() else [Path(f) / n for f, _, found in os.walk(source) for n in found]
+    names = [source] if source.is_file() else [Path(f) / n for f, _, files in os.walk(source) for n in files]
     seen = [
         n for n in names if not any(part.startswith((".", "__")) for part in n.relative_to(source.parent).parts[1:])
     ]
@@ -181,13 +181,13 @@ def _loaded(source: Path, suffix: str, cache: Path) -> Any:
 
 def _column(sets: Any, choices: Sequence[str], source: Path) -> str:
     columns = list(next(iter(sets.values())).features)
-    found = [name for name in choices if name in columns]
-    if not found:
+    matches = [name for name in choices if name in columns]
+    if not matches:
         wanted = (
             f"one of {', '.join(choices)}; a folder needs one subfolder of images per class, such as {source / 'cat'}"
         )
         raise ValueError(f"{source} has the splits {', '.join(sets)} with {', '.join(columns)}, but lacks {wanted}")
-    return found[0]
+    return matches[0]
 
 
 def _of_arrays(source: Path) -> Splits:
@@ -196,11 +196,11 @@ def _of_arrays(source: Path) -> Splits:
         size = sum(member.file_size for member in archive.infolist())
     _check_size(size, str(source))
     with np.load(source, allow_pickle=False) as arrays:
-        found = {split: tuple(key.format(split) for key in keys) for keys in KEYS for split in ("train", "val", "test")
+        pairs = {split: tuple(key.format(split) for key in keys) for keys in KEYS for split in ("train", "val", "test")
                  if all(key.format(split) in arrays for key in keys)}  # fmt: skip
-        if "train" not in found:
+        if "train" not in pairs:
             raise ValueError(f"{source} has {', '.join(arrays)}, but must have train_images and train_labels")
-        return {split: list(zip(*(arrays[key] for key in keys), strict=True)) for split, keys in found.items()}
+        return {split: list(zip(*(arrays[key] for key in keys), strict=True)) for split, keys in pairs.items()}
 
 
 def _unpack(source: Path, place: Path) -> None:

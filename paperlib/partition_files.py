@@ -174,11 +174,11 @@ def _arrays(content: bytes) -> Any:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The mapping of some pairs; raises ValueError where a name stands twice, of which JSON would keep the last."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"{quote(next(n for n in names if names.count(n) > 1))} stands in it twice")
-    return found
+    return mapping
 
 
 def _clients(content: Any) -> tuple[list[Any], dict[str, Any]]:

@@ -140,9 +140,9 @@ def fingerprint(name: str, image_size: int | None = None, data_dir: Path | str |
         return seen[1]
     for path in paths:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            found = file.stat()
-            if stat.S_ISREG(found.st_mode):
-                stamp = found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+            status = file.stat()
+            if stat.S_ISREG(status.st_mode):
+                stamp = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
                 digest.update(f"{file.relative_to(root)} {_sha256_of(file, stamp)}".encode())
     took = time.monotonic() - started
     _seen[paths] = started + 20 * took * (took > SLOW and paths[0].is_dir()), digest.hexdigest()[:16]

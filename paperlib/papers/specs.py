@@ -132,37 +132,37 @@ class ResultFigure:
         return buffer.getvalue()
 
 
-def table_specs(paper: str, made: Mapping[str, Any]) -> dict[str, TableSpec | DescriptionSpec]:
+def table_specs(paper: str, makers: Mapping[str, Any]) -> dict[str, TableSpec | DescriptionSpec]:
     """Return the tables of a paper: what contents.csv says of each, and what makes it.
 
-    made: name -> the cells of a table, or the rows of a description.
+    makers: name -> the cells of a table, or the rows of a description.
     """
     specs: dict[str, TableSpec | DescriptionSpec] = {}
-    for name, row in _contents(paper, made, ("table", "description")).items():
+    for name, row in _contents(paper, makers, ("table", "description")).items():
         what = row["title"], row["section"], row["notebook"]
         if row["kind"] == "description":
             specs[name] = DescriptionSpec(
-                *what, made[name], row["note"], tuple(filter(None, row["printed"].split(";")))
+                *what, makers[name], row["note"], tuple(filter(None, row["printed"].split(";")))
             )
             continue
         lowest, marked = row["lowest"], row["lowest"] != "unmarked"
         lower = lowest == "all" or tuple(lowest.split(";") if lowest and marked else ())
-        specs[name] = TableSpec(*what, made[name], row["rows"], lower, marked)
+        specs[name] = TableSpec(*what, makers[name], row["rows"], lower, marked)
     return specs
 
 
-def figure_specs(paper: str, made: Mapping[str, Any]) -> dict[str, FigureSpec]:
+def figure_specs(paper: str, makers: Mapping[str, Any]) -> dict[str, FigureSpec]:
     """Return the figures of a paper, likewise.
 
-    made: name -> the drawing, or (experiments, drawing), or (experiments, drawing, cells of stated numbers).
+    makers: name -> the drawing, or (experiments, drawing), or (experiments, drawing, cells of stated numbers).
     """
     specs = {}
-    for name, row in _contents(paper, made, ("figure", "figure of tensors", "diagram")).items():
-        experiments, draw, *cells = made[name] if isinstance(made[name], tuple) else (_none, made[name])
+    for name, row in _contents(paper, makers, ("figure", "figure of tensors", "diagram")).items():
+        experiments, draw, *cells = makers[name] if isinstance(makers[name], tuple) else (_none, makers[name])
         what, kind = (row["title"], row["section"], row["notebook"]), row["kind"]
-        stated = cells[0] if cells else None
-        shown = "diagram" if kind == "diagram" else "results"
-        specs[name] = FigureSpec(*what, experiments, draw, kind == "figure of tensors", stated, shown)
+        stated_cells = cells[0] if cells else None
+        spec_kind = "diagram" if kind == "diagram" else "results"
+        specs[name] = FigureSpec(*what, experiments, draw, kind == "figure of tensors", stated_cells, spec_kind)
     return specs
 
 
@@ -170,7 +170,7 @@ def _none(seeds: int) -> list[Experiment]:
     return []
 
 
-def _contents(paper: str, made: Iterable[str], kinds: Collection[str]) -> dict[str, dict[str, str]]:
+def _contents(paper: str, names: Iterable[str], kinds: Collection[str]) -> dict[str, dict[str, str]]:
     """Return the rows of a paper's tables or figures in contents.csv, by name and in their order.
 
     Raises ValueError where the file and the code do not have the same ones.
@@ -180,7 +180,7 @@ def _contents(paper: str, made: Iterable[str], kinds: Collection[str]) -> dict[s
         for row in rows_of(PAPERS[paper].folder / "contents.csv", CONTENTS)
         if row["paper"] == paper and row["kind"] in kinds
     }
-    if differing := ", ".join(rows.keys() ^ set(made)):
+    if differing := ", ".join(rows.keys() ^ set(names)):
         raise ValueError(f"{differing} of {paper} must be both in contents.csv and in the code")
     return rows
 

@@ -167,7 +167,7 @@ def dictionary(schema: pa.Schema, filled: Mapping[str, int]) -> str:
     for name, kind in zip(schema.names, schema.types, strict=True):
         of_kind = "truth" if pa.types.is_boolean(kind) else "number" if pa.types.is_floating(kind) else "text"
         measure = ("measure", f"the measure {name} after the round, see paperlib.runs.measures")
-        found = ((group, meanings[name]) for group, meanings in GROUPS.items() if name in meanings)
-        group, meaning = next(found, measure)
+        described = ((group, meanings[name]) for group, meanings in GROUPS.items() if name in meanings)
+        group, meaning = next(described, measure)
         lines.writerow([name, of_kind, group, filled[name], meaning])
     return text.getvalue()

@@ -63,18 +63,18 @@ def runs(store: Store) -> Records:
 
     A record has a bounded size: with many runs, a curve has fewer points. Values that are no percentage have none.
     """
-    found = {str(run.summary["digest"]): run for run in finished(store.path)}
-    most = min(POINTS, max(FEWEST, LARGEST // len(found)))
+    by_digest = {str(run.summary["digest"]): run for run in finished(store.path)}
+    most = min(POINTS, max(FEWEST, LARGEST // len(by_digest)))
     records = []
-    for row in listing(found.values()).to_dict("records"):
-        run = found[row["digest"]]
+    for row in listing(by_digest.values()).to_dict("records"):
+        run = by_digest[row["digest"]]
         history = run.history()
         curve = [number for number, value in enumerate(history["test_accuracy"]) if _is_percentage(value)]
-        shown = [curve[i] for i in np.unique(np.linspace(0, len(curve) - 1, min(most, len(curve))).astype(int))]
+        points = [curve[i] for i in np.unique(np.linspace(0, len(curve) - 1, min(most, len(curve))).astype(int))]
         record = {name: _plain(row[name]) for name in SHOWN} | {"digest": row["digest"], "options": row["options"]}
         record |= {"papers": [TITLES[paper] for paper in run.papers], "places": sorted(set(map(str, run.places)))}
-        record |= {"round": [int(history["round"][number]) for number in shown]}
-        records.append(record | {"accuracy": [round(float(history["test_accuracy"][number]), 2) for number in shown]})
+        record |= {"round": [int(history["round"][number]) for number in points]}
+        records.append(record | {"accuracy": [round(float(history["test_accuracy"][number]), 2) for number in points]})
     return records
 
 

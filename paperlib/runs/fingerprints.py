@@ -32,17 +32,17 @@ def fingerprints(experiment: Experiment, data: Dataset | None = None) -> dict[st
 
     data: the loaded data set adds the fingerprint of its decoded images.
     """
-    e, found = experiment, {}
+    e, by_name = experiment, {}
     with suppress(OSError):  # files that cannot be read are not here
-        found[f"data set {e.dataset}"] = datasets.fingerprint(e.dataset, image_size=e.image_size)
+        by_name[f"data set {e.dataset}"] = datasets.fingerprint(e.dataset, image_size=e.image_size)
     if data is not None:
-        found[f"images of {e.dataset}"] = data.fingerprint
+        by_name[f"images of {e.dataset}"] = data.fingerprint
     known: dict[Any, type] = {**methods.REGISTRY, **oneshot.REGISTRY}
     for name in filter(known.__contains__, (e.method, str(e.method_options.get("base")))):
-        found[f"method {name}"] = code(known[name])
+        by_name[f"method {name}"] = code(known[name])
     for name in filter(MODELS.__contains__, (e.model, *e.client_models)):
-        found[f"model {name}"] = code(MODELS[name])
-    return {name: value for name, value in found.items() if value}
+        by_name[f"model {name}"] = code(MODELS[name])
+    return {name: value for name, value in by_name.items() if value}
 
 
 def changed(stored: Mapping[str, str], now: Mapping[str, str]) -> str:
@@ -97,10 +97,10 @@ def _parts(value: Any, root: str, seen: set[int]) -> Iterator[str]:
         yield from _parts(part, root, seen)
 
 
-def _globals(made: CodeType) -> list[str]:
+def _globals(code_object: CodeType) -> list[str]:
     """Names of the globals that a code object and the functions in it read."""
-    names = {step.argval for step in dis.get_instructions(made) if step.opname == "LOAD_GLOBAL"}
-    return sorted(names.union(*(_globals(const) for const in made.co_consts if isinstance(const, CodeType))))
+    names = {step.argval for step in dis.get_instructions(code_object) if step.opname == "LOAD_GLOBAL"}
+    return sorted(names.union(*(_globals(const) for const in code_object.co_consts if isinstance(const, CodeType))))
 
 
 def _is_own(value: Any, root: str) -> bool:

@@ -252,10 +252,10 @@ def _of_run(word: str, shipped: Mapping[str, Mapping[str, Any]]) -> dict[str, An
     if word in shipped:
         return dict(shipped[word])
     own = shelf.digests() if PREFIX.fullmatch(word) else set()
-    found = sorted(digest for digest in {*own, *shipped} if PREFIX.fullmatch(word) and digest.startswith(word))
-    if len(found) > 1:
-        raise ValueError(f"{quote(word)} begins {len(found)} digests, {found[0]} and {found[1]} among them")
-    if found:
-        return _of_run(found[0], shipped)
+    digests = sorted(digest for digest in {*own, *shipped} if PREFIX.fullmatch(word) and digest.startswith(word))
+    if len(digests) > 1:
+        raise ValueError(f"{quote(word)} begins {len(digests)} digests, {digests[0]} and {digests[1]} among them")
+    if digests:
+        return _of_run(digests[0], shipped)
     where = f"nor the file or folder of a run, nor the beginning of a digest in {shelf.path}"
     raise ValueError(f"{quote(word)} is neither field=value, {where}{' or of a shipped run' if shipped else ''}")
