@@ -23,6 +23,7 @@ from paperlib.checks import one_line, plain, quote, whole
 from paperlib.paths import copies
 
 FORMAT = 1
+KINDS = "a name, a file, or a list of indices for every client"
 GIVEN = "sha256:"  # begins the name of a partition that was handed in
 PICKLED = (".pkl", ".pck", ".pt", ".pth")  # also found by their first byte
 CONVERT = (
@@ -54,7 +55,7 @@ def keep(given: Any) -> tuple[str, int]:
         owner: dict[int, int] = {}
         clients = [_checked(indices, client, owner) for client, indices in enumerate(lists)]
         if not owner:
-            raise ValueError("no client has an index")
+            raise ValueError("no client has an index, but at least one must")
     except RecursionError:
         raise ValueError(f"{start}: its lists are nested too deep") from None
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, zipfile.BadZipFile) as error:
@@ -134,7 +135,7 @@ def _path(name: str) -> Path:
 def _read(path: Path) -> Any:
     """The content of a file of any of the forms: lists, arrays and mappings of them."""
     if not os.path.isfile(path):
-        raise ValueError("there is no such file")
+        raise ValueError(f"there is no such file, but it must be {KINDS}")
     if path.stat().st_size > files.LARGEST:
         raise ValueError(f"the file has more than {files.LARGEST >> 20} MiB")
     content = files.read(path.resolve())
@@ -197,7 +198,7 @@ def _clients(content: Any) -> tuple[list[Any], dict[str, Any]]:
             content = {name: content[name] for name in sorted(numbers, key=lambda name: numbers[name])}
         return list(content.values()), {}
     if isinstance(content, str | bytes) or not hasattr(content, "__iter__"):
-        raise ValueError(f"it is {quote(content)}, but must be a name, a file, or a list of indices for every client")
+        raise ValueError(f"it is {quote(content)}, but must be {KINDS}")
     labels = getattr(content, "labels", None)  # of a `Partition`
     about = {} if labels is None else {"samples": len(labels), "labels_sha256": digest(labels.cpu().numpy())}
     return list(content), about

@@ -39,6 +39,7 @@ from paperlib.papers.printed import COLUMNS
 from paperlib.papers.printed import read as read_values
 from paperlib.papers.scales import RULES
 from paperlib.papers.settings import read as read_settings
+from paperlib.partition_files import handed_in
 from paperlib.paths import NOTEBOOKS, PAPER_VALUES
 from paperlib.reports.reproduce import reproduce
 from paperlib.runs.executors import Ray, executor
@@ -154,6 +155,14 @@ def is_budget(value: Any) -> bool:
         return False
 
 
+def says_of_partition(value: Any) -> str:
+    """A name or path as it was given; of lists of indices, a sentence names the client and the entry that is wrong."""
+    if isinstance(value, os.PathLike):
+        return quote(os.fspath(value))
+    return quote(plain(value)) if isinstance(value, str) or not handed_in(value) else ""
+
+
+bad_partitions = bad_names(PARTITIONS).filter(lambda value: not isinstance(value, list) or value != [[1, 2], [3]])
 bad_scales = bad_names(RULES).filter(lambda value: not is_budget(value))
 
 
@@ -180,7 +189,7 @@ bad_folders = st.integers() | floats | st.booleans() | objects.filter(lambda x: 
 # -- fields of an Experiment
 
 NAMES = {
-    "dataset": DATASETS, "model": (), "partition": PARTITIONS, "last_batch": ("keep", "pad"), "method": (*REGISTRY,
+    "dataset": DATASETS, "model": (), "last_batch": ("keep", "pad"), "method": (*REGISTRY,
     *ONE_SHOT),
     "weighting": ("uniform", "size"), "momentum_buffer": ("reset", "keep"), "pixels": ("standard", "unit"),
     "precision": ("float32", "tf32", "bfloat16"),
@@ -192,6 +201,7 @@ BAD: dict[str, st.SearchStrategy[Any]] = {
     **{name: bad_wholes(1, maybe_none=True) for name in ("train_size", "test_size", "image_size")},
     **{name: bad_numbers(lambda x: 0 < x <= LARGEST) for name in ("lr", "lr_decay")},
     **{name: bad_numbers(lambda x: 0 < x <= LARGEST, maybe_none=True) for name in ("alpha", "clip")},
+    "partition": bad_partitions,
     "width": bad_numbers(lambda x: 0 < x <= 100),
     "sample_share": bad_numbers(lambda x: 0 < x <= 1),
     "momentum": bad_numbers(lambda x: 0 <= x < 1),
@@ -203,11 +213,23 @@ BAD: dict[str, st.SearchStrategy[Any]] = {
     "client_models": strings | st.integers() | st.none() | objects.filter(lambda x: x not in ((), [])
                      if isinstance(x, tuple | list) else True),
 }  # fmt: skip
+SAYS = {"partition": says_of_partition}
+
+
+def says_of_field(pair: tuple[str, Any]) -> str:
+    """What of the value of a field a sentence shows."""
+    name, value = pair
+    return SAYS[name](value) if name in SAYS else quote(plain(value))
+
+
 for _name, _bad in BAD.items():
-    PLACES[f"Experiment {_name}"] = Place(_bad, lambda value, name=_name: experiment_of(**{name: value}), _name)
+    PLACES[f"Experiment {_name}"] = Place(
+        _bad, lambda value, name=_name: experiment_of(**{name: value}), _name,
+        says=lambda value, name=_name: says_of_field((name, value)),
+    )  # fmt: skip
 PLACES["Experiment.replace"] = Place(
     st.sampled_from(list(BAD)).flatmap(lambda name: st.tuples(st.just(name), BAD[name])),
-    lambda pair: checked(Experiment().replace(**{pair[0]: pair[1]})), "", says=lambda pair: quote(plain(pair[1])),
+    lambda pair: checked(Experiment().replace(**{pair[0]: pair[1]})), "", says=says_of_field,
 )  # fmt: skip
 PLACES["Experiment.replace name"] = Place(
     st.text(max_size=10).filter(lambda name: name not in DEFAULTS),
@@ -295,7 +317,7 @@ def parted(name: str) -> Callable[[Any], object]:
 
 
 PLACES |= {
-    "partition name": Place(bad_names(PARTITIONS), parted("name"), "partition"),
+    "partition name": Place(bad_partitions, parted("name"), "partition", says=says_of_partition),
     "partition clients": Place(bad_wholes(1), parted("clients"), "clients"),
     "partition too many clients": Place(
         st.integers(1001, 2**62), parted("clients"), "clients", says=lambda n: str(n),
@@ -399,7 +421,6 @@ PLACES |= {
     "table scale": Place(bad_scales, asked("scale"), "scale"),
     "table seeds": Place(bad_wholes(1), asked("seeds"), "seeds"),
     "table jobs": Place(bad_wholes(1), asked("jobs"), "jobs"),
-    "table together": Place(bad_wholes(1), asked("together"), "together"),
     "table recompute": Place(bad_truths, asked("recompute"), "recompute"),
     "table compute": Place(bad_truths, asked("compute"), "compute"),
     "table store": Place(bad_folders, asked("store"), "store"),
@@ -466,7 +487,6 @@ PLACES |= {
         run_many, "experiment", says=lambda x: quote(x[0]) if isinstance(x, list) else quote(x),
     ),
     "run_many jobs": Place(bad_wholes(1), ran_many("jobs"), "jobs"),
-    "run_many together": Place(bad_wholes(1), ran_many("together"), "together"),
     "run_many executor": Place(strings | st.integers() | st.none() | objects, ran_many("executor"), "executor"),
     "executor name": Place(bad_names(("processes", "ray")), executor, "executor"),
     "executor gpus": Place(bad_numbers(lambda x: 0 <= x), lambda gpus: Ray(gpus=gpus), "gpus"),
@@ -658,7 +678,7 @@ def test_numpy_scalars_are_numbers_and_names():
 
 # -- the command line
 
-COMMANDS = ("list", "show", "run", "reproduce", "plan", "scorecard", "ship", "profile", "methods")
+COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands]
 # What comes before a bad word, and what it is called.
 TYPED = st.sampled_from([s for s in STRANGE if s and len(s) < 1000 and s[0] != "-"]) | st.text(
     st.characters(codec="utf-8"), min_size=1, max_size=9
@@ -674,7 +694,7 @@ COMMAND_LINES = st.one_of(
         lambda p: [p[0], "gc_fed", p[1], "--scale", p[2]]
     ),
     st.tuples(st.sampled_from(["show", "run", "ship"]), few).map(lambda p: [p[0], "gc_fed", "T5", "--seeds", p[1]]),
-    st.tuples(st.sampled_from(["--jobs", "--together"]), few).map(lambda p: ["run", "gc_fed", "T5", *p]),
+    few.map(lambda n: ["run", "gc_fed", "T5", "--jobs", n]),
     st.tuples(st.sampled_from(["run", "plan"]), TYPED).map(lambda p: [p[0], "gc_fed", "T5", "--only", p[1]]),
     TYPED.map(lambda w: ["plan", w]),
     TYPED.map(lambda w: ["plan", "gc_fed", w]),
@@ -703,7 +723,7 @@ USAGE = st.one_of(
     st.tuples(
         st.sampled_from([["list", "--seeds"], ["show", "gc_fed", "T5", "--seeds"], ["run", "gc_fed", "T5", "--jobs"],
                          ["reproduce", "--jobs"], ["ship", "gc_fed", "T5", "--seeds"],
-                         ["profile", "dataset=digits", "--rounds"], ["run", "gc_fed", "T5", "--together"]]),
+                         ["profile", "dataset=digits", "--rounds"]]),
         st.sampled_from(["x", "1.5", "nan", "", "1e3", "None", "ten", "0x1", "1,0", "'", "[red]"]),
     ).map(lambda p: [*p[0], p[1]]),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -232,8 +233,9 @@ def test_command_prints_every_part_and_stores_nothing(cli, tmp_path):
     answer = cli(*FEW, "method=gc_fed", "--trace", str(tmp_path / "trace.json"))
     assert answer.exit_code == 0
     assert "gc_fed on digits" in answer.output and "cpu, sequential" in answer.output
-    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in answer.output.splitlines() if "│" in line]
-    percent = {row[0]: float(row[3]) for row in cells}
+    _, _, after = answer.output.partition("─")
+    cells = [re.split(" {2,}", line.strip()) for line in after.splitlines() if re.match("  [a-z]", line)]
+    percent = {row[0]: float(row[-2]) for row in cells}  # "whole" has no words of what it is
     assert set(percent) == set(PARTS) - {"graph"} | {"whole"}
     assert percent.pop("whole") == 100 and sum(percent.values()) == pytest.approx(100, abs=0.5)
     assert "samples per second" in answer.output.splitlines()[-1]
@@ -262,7 +264,7 @@ def test_a_run_is_found_by_digest_folder_and_file_and_left_alone(cli, tmp_path, 
     [
         (("metod=gc_fed",), "'metod=gc_fed': no field 'metod'; did you mean 'method'?"),
         (("color=[red]",), "'color=[red]': no field 'color'; the fields are"),
-        (("model=cnnn",), "unknown model 'cnnn'; choose one of mlp,"),
+        (("model=cnnn",), "unknown model 'cnnn'; did you mean 'cnn'?; choose one of mlp,"),
         (("clients=many",), "clients is 'many', but must be a whole number"),
         (("0123456789abcdef",), "'0123456789abcdef' is neither field=value, nor the file or folder of a run"),
         (("dataset=digits", "gc_fed"), "'gc_fed' is not of the form field=value"),

@@ -147,7 +147,10 @@ def test_clients_with_networks_of_their_own(tmp_path):
             "measure is .*, but must be empty: a one-shot run measures",
         ),
         ({"pixels": "raw"}, "unknown pixels 'raw'; choose one of standard, unit"),
-        ({"method": "fedhydrant"}, "unknown method 'fedhydrant'; choose one of fedavg, .*fedhydra"),
+        (
+            {"method": "fedhydrant"},
+            r"unknown method 'fedhydrant'; did you mean 'fedhydra'\?; choose one of fedavg, .*fedhydra",
+        ),
     ],
 )
 def test_impossible_descriptions_are_refused_in_a_sentence(changes, sentence):
