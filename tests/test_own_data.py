@@ -67,7 +67,6 @@ def png(value):
 def made(source, **options):
     """What is said of a source, and the data set."""
     said = packing.pack_from("mine", source, **options)
-    load.__globals__["_load"].cache_clear()
     return said, load("mine")
 
 
