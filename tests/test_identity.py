@@ -184,6 +184,37 @@ def test_a_corrected_method_is_played_from_the_start(tiny, store, tmp_path, monk
     assert torch.equal(result.parameters, quiet_run(e, tmp_path / "new").parameters)
 
 
+NOTING = (
+    METHOD.replace("        upload, own", "        NOTED.append(float(theta.sum()))\n        upload, own")
+    + """
+    def finish(self, theta, server):
+        NOTED.append("end")
+        return theta
+
+NOTED = []
+"""
+)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_what_a_run_changes_in_its_own_code_is_no_change(tiny, store, monkeypatch, interrupt_after, finished):
+    """A method that notes something in a list is the same method after the run, here and in another process."""
+    e, kind = tiny.replace(method="noting"), typed(NOTING)
+    monkeypatch.setitem(REGISTRY, "noting", kind)
+    fresh = code(kind)
+    (quiet_run(e, store) if finished else interrupt_after(e, 3, store))
+    rows = []
+    quiet_run(e, store, on_round=rows.append)
+    other = e.replace(seed=e.seed + 1)
+    assert len(rows) == (0 if finished else 2)
+    assert quiet_run(other, store).summary["fingerprints"]["method noting"] == fresh
+    monkeypatch.setitem(REGISTRY, "noting", typed(NOTING))  # as in a new process
+    for one in (e, other):
+        quiet_run(one, store, on_round=lambda row: pytest.fail("the same code is played again"))
+    kind.end.__globals__["FACTOR"] = 0.25
+    assert code(kind) != fresh
+
+
 def test_a_run_of_a_built_in_method_is_no_answer_for_another_of_its_name(tiny, store, monkeypatch):
     built_in = run(tiny, store=store)
     monkeypatch.setattr(fingerprints, "BUILT_IN", "nothing")  # as if the built-in's code were somebody's own

@@ -23,7 +23,7 @@ from paperlib.oneshot import OneShot, driver, is_one_shot
 from paperlib.oneshot.clients import is_one_shot_average, reading
 from paperlib.runs.check import check
 from paperlib.runs.devices import chosen_device, current, device_name
-from paperlib.runs.fingerprints import fingerprints
+from paperlib.runs.fingerprints import fingerprints, forgive
 from paperlib.runs.measures import measures_of
 from paperlib.runs.memory import peak_memory_mb
 from paperlib.runs.prepare import clients_of, dataset_of, prepare, prepare_one_shot
@@ -110,11 +110,14 @@ def _open(e: Experiment, data: Dataset, shelf: Store, pool: Executor, engine: En
 def _play(opened: _Opened, save: Saver, on_round: Callable[[Row], object] | None) -> list[Row]:
     """Resume the run, play and save its rounds; returns the whole history."""
     rows = save.store.resume(save.experiment, opened.progress, save.made_with)
-    for row in opened.rows:
-        rows.append(row)
-        save(rows, opened.progress)
-        if on_round:
-            on_round(row)
+    try:
+        for row in opened.rows:
+            rows.append(row)
+            save(rows, opened.progress)
+            if on_round:
+                on_round(row)
+    finally:
+        forgive(save.experiment, save.made_with)
     return rows
 
 

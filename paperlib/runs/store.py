@@ -44,7 +44,7 @@ from paperlib.files import (
 )
 from paperlib.paths import runs
 from paperlib.runs.devices import machine
-from paperlib.runs.fingerprints import changed, fingerprints
+from paperlib.runs.fingerprints import changed, fingerprints, forgive
 from paperlib.runs.listing import finished_runs
 from paperlib.runs.locks import held, locked, not_a_link
 from paperlib.runs.records import (
@@ -303,6 +303,7 @@ class Store:
         files = {PARAMETERS: parameters, HISTORY: history}
         write_record(folder / SUMMARY, {**summary, "files": files})
         self.clear(experiment)
+        forgive(experiment, summary.get("fingerprints", {}))  # the last hook, too, may have changed something
         run = self.finished(experiment)
         if run is None:
             raise OSError(f"{folder} is written, but its files cannot be seen yet: the same command will read them")
