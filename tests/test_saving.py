@@ -10,6 +10,7 @@ from paperlib.experiment import Experiment
 from paperlib.papers import specs
 from paperlib.papers.cells import Cell
 from paperlib.papers.collection import finished
+from paperlib.papers.results import Results
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_fewer_runs_replace_nothing_and_the_caption_says_where_they_are(folder, 
     assert whole.path == folder / name and "fewer_runs" not in whole.caption
 
     one = dict(list(finished(papers.experiments("gc_fed", name, seeds=1)).items())[:1])
-    monkeypatch.setattr(papers, "_runs", lambda *_: one)
+    monkeypatch.setattr(papers, "_results", lambda *_: Results(one, "smoke", 1))
     less = make("gc_fed", name, seeds=1).save()
     assert content(folder) == before
     assert less.path == folder / "fewer_runs" / name and less.path.with_suffix(".csv").exists()
