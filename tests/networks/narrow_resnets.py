@@ -1,17 +1,22 @@
 """Gradients of every narrow ResNet in float32 against those in float64, which oneDNN does not take.
 
-A program of its own, because what it looks for ends the process.
+A program of its own, because what it looks for ends the process. Where rounding moves a value across the kink of a
+ReLU, a gradient differs by percents. So a smooth function takes the place of the ReLU where every gradient must agree;
+with the ReLU, none may differ by half its length.
 """
+
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.functional import cross_entropy
 
-from paperlib.networks import MODELS, Network, build
+from paperlib.networks import MODELS, Network, build, resnet
 from paperlib.networks.network import gradient
 from paperlib.random_streams import torch_rng
 
-STEPS = 4
+STEPS = 2
 
 
 def gradient_of(net: Network, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -33,13 +38,18 @@ def errors(model: str, channels: int) -> Tensor:
     return torch.stack(ratios)
 
 
+def smooth(x: Tensor, inplace: bool = False) -> Tensor:
+    return functional.softplus(x)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for model in (name for name in MODELS if "resnet" in name):
         group_norm = "gn" in model or "fedacd" in model
         for channels in (2, 4, 6, 8) if group_norm else range(2, 9):
+            with patch.object(functional, "relu", smooth), patch.object(resnet, "relu_", smooth):
+                ratios = errors(model, channels)
+            assert ratios.max() < 5e-5, f"{model} of {channels} channels, smooth: {ratios}"
             ratios = errors(model, channels)
-            # Where rounding moves a value across the kink of a ReLU, a gradient differs by percents: never in all of
-            # them, and never by its own length.
-            assert ratios.min() < 1e-3 and ratios.max() < 0.5, f"{model} of {channels} channels: {ratios}"
+            assert ratios.max() < 0.5, f"{model} of {channels} channels: {ratios}"
             print(model, channels, flush=True)
