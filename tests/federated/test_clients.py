@@ -21,8 +21,10 @@ from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round, sampled_clients, simulate
 from paperlib.files import DamagedFile
 from paperlib.methods import FedAvg
+from paperlib.runs.devices import machine
 from paperlib.runs.measures import measures_of
 from paperlib.runs.prepare import prepare
+from paperlib.runs.records import read_state
 from paperlib.runs.store import Store
 from paperlib.workers import worker_pool
 
@@ -241,7 +243,9 @@ def test_method_without_client_state_writes_the_model_and_no_more(many, store, i
     names = {path.name: path.stat().st_size for path in (store / e.digest).iterdir()}
     assert set(names) == {"lock", "experiment.json", "history.jsonl", "state.json", "checkpoint-3.safetensors"}
     assert 4 * method.net.size < names["checkpoint-3.safetensors"] < 4 * method.net.size + 300
-    assert names["state.json"] < 400
+    # Round, three SHA-256, the fingerprints of data and code, and the device and machine of every round.
+    assert names["state.json"] < 500 + len(machine())
+    assert read_state(store / e.digest)["clients"] == {}
 
 
 def vectors(length: int) -> int:
