@@ -48,8 +48,7 @@ def machine() -> str:
     with suppress(OSError, StopIteration), open("/proc/cpuinfo", encoding="utf-8") as lines:
         processor = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     limits = [f"{name}={os.environ[name]}" for name in ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR") if name in os.environ]
-    onednn = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())
-    versions = f"torch {torch.__version__}, oneDNN {onednn[1] if onednn else 'absent'}, numpy {np.__version__}"
+    versions = f"torch {torch.__version__}, numpy {np.__version__}"  # torch brings a oneDNN of its own
     return one_line(", ".join([processor, torch.backends.cpu.get_cpu_capability(), *limits, versions]))
 
 
