@@ -18,7 +18,7 @@ from paperlib.papers.judging import Column, Entry, Evidence, columns, entries, g
 from paperlib.quantities.agreement import UNKNOWN, correlation_interval
 from paperlib.random_streams import rng
 
-COMPARED = ("mini", "small", "paper")  # the scales whose numbers mean something
+COMPARED = ("small", "mini", "paper")  # the scales whose numbers mean something
 ALL = "all"  # the table of the rows that sum up a paper
 OF_VERDICTS = [f.name for f in fields(Verdict) if f.name not in ("claim", "interval")]
 OF_VALUES = ["paper", "table", "column", "scale", "method", "ours", "printed", "metric"]
