@@ -60,8 +60,3 @@ def self_consistent_accuracy(logits: Tensor, y: Tensor, U_r: Tensor, U_c: Tensor
 def stratified_accuracy_using_labels(logits: Tensor, y: Tensor, U_r: Tensor, U_c: Tensor) -> float:
     """Accuracy, in percent, of stratified aggregation that is given the true labels, which is no fair test."""
     return accuracy(stratified(logits, y, U_r.to(logits), U_c.to(logits)), y)
-
-
-def constant_accuracies(labels: Tensor, classes: int) -> list[float]:
-    """Accuracy, in percent, of a model that always answers with one class, for each class; labels int64 [N]."""
-    return [100 * count / len(labels) for count in torch.bincount(labels, minlength=classes).tolist()]
