@@ -58,8 +58,8 @@ def code(thing: Any) -> str:
     root = str(thing.__module__).partition(".")[0]
     if root == BUILT_IN:
         return BUILT_IN
-    found = hashlib.sha256("\n".join(_parts(thing, root, set())).encode()).hexdigest()[:DIGITS]
-    return _as_before.get(found, found)
+    fingerprint = hashlib.sha256("\n".join(_parts(thing, root, set())).encode()).hexdigest()[:DIGITS]
+    return _as_before.get(fingerprint, fingerprint)
 
 
 def forgive(experiment: Experiment, made_with: Mapping[str, str]) -> None:
