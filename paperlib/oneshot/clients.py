@@ -83,12 +83,13 @@ class Clients:
             return [Model(self.methods[k].net, trained.theta, trained.buffers) for k, trained in results]
         with self.kept.shared(self.folder(round)) as folder:  # one process trains them, the others wait
             models = self._stored(folder, theta.device)
-            sums = {str(k): sha256 for k, (sha256, _) in models.items()}
             for k, trained in self._trained(round, theta, buffers, list(models), engine, pool):
                 tensors = {"theta": trained.theta, "buffers": trained.buffers}
-                sums[str(k)] = write_tensors(folder / f"{k}.safetensors", tensors)
+                sha256 = write_tensors(folder / f"{k}.safetensors", tensors)
+                # A file that another machine keeps may be seen late: what was trained is not read back.
+                models[k] = sha256, Model(self.methods[k].net, trained.theta, trained.buffers)
+                sums = {str(client): sha256 for client, (sha256, _) in models.items()}
                 write_record(folder / RECORD, {"files": sums, "fingerprints": self.made_with})
-            models = self._stored(folder, theta.device)
         return [models[k][1] for k in self.present]
 
     def folder(self, round: int) -> str:
