@@ -51,7 +51,7 @@ def every_round_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
 def forkserver() -> multiprocessing.context.ForkServerContext:
     """Starts processes that have the package imported already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["paperlib.runs.many", "pandas", "pytest", "sklearn.datasets"])
+    context.set_forkserver_preload(["paperlib.runs.many", "pandas", "pytest"])
     return context
 
 
