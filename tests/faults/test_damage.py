@@ -16,7 +16,7 @@ from .conftest import same
 
 pytestmark = pytest.mark.faults
 
-FLIPS = 60
+FLIPS = 25
 
 
 def flip_a_bit(path: Path, stream: np.random.Generator) -> None:

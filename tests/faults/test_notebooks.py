@@ -105,7 +105,8 @@ def command(tmp_path, monkeypatch):
 
 def printed(notebook: Path) -> list[str]:
     cells = nbformat.read(notebook, as_version=4).cells
-    return [output.text for cell in cells if cell.cell_type == "code" for output in cell.outputs]
+    outputs = [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
+    return [output.text for output in outputs if output.name == "stdout"]  # a wait of seconds is said on stderr
 
 
 def test_two_papermills_on_one_notebook_play_its_run_once(tiny, tmp_path, command):

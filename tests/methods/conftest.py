@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from paperlib import Experiment
+from paperlib.data import surrogate
 from paperlib.data.batches import normalise
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Batch
@@ -26,6 +27,12 @@ SETTING: dict[str, Any] = {
     "dataset": "digits", "model": "mlp", "width": 0.03, "partition": "iid", "clients": 4, "sampled": 2, "rounds": 3,
     "local_epochs": 2, "batch_size": 8, "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3,
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def few_surrogates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default the generator draws 50,000 images, for half a minute."""
+    monkeypatch.setattr(surrogate, "TOTAL", 10 * CLASSES)
 
 
 @pytest.fixture(scope="session")
