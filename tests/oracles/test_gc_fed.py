@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+import gc_fed_theory as theory
 from paperlib import Experiment
 from paperlib.data import load, partition
 from paperlib.data.batches import fill
@@ -23,7 +24,6 @@ from paperlib.methods.math.cka import linear_cka
 from paperlib.networks import Network
 from paperlib.networks import build as build_network
 from paperlib.networks.layers import kaiming_fan_in
-from paperlib.papers.gc_fed import theory
 from paperlib.quantities.curves import DIFFERENCES, differences, last_mean, rounds_to_target, smooth
 from paperlib.runs.prepare import prepare
 from paperlib.workers import worker_pool

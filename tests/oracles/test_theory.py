@@ -9,10 +9,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from paperlib.papers.fedacd import theory as fedacd
-from paperlib.papers.fedgps import theory as fedgps
-from paperlib.papers.fedimpro import theory as fedimpro
-from paperlib.papers.gc_fed import theory as gc_fed
+import fedacd_theory as fedacd
+import fedgps_theory as fedgps
+import fedimpro_theory as fedimpro
+import gc_fed_theory as gc_fed
 from paperlib.papers.printed import printed_table
 from paperlib.quantities.curves import rounds_to_target
 from paperlib.quantities.ranks import average_ranks, critical_difference, friedman

@@ -1,4 +1,4 @@
-"""FedACD: its setting, tables, figures, claims and theory."""
+"""FedACD: its setting, tables, figures and claims."""
 
 from paperlib.papers.paper import Paper
 

@@ -1,4 +1,4 @@
-"""FedGPS: its setting, tables, figures, claims and theory."""
+"""FedGPS: its setting, tables, figures and claims."""
 
 from paperlib.papers.paper import Paper
 

@@ -1,4 +1,4 @@
-"""FedHydra: its setting, tables, figures, claims and theory."""
+"""FedHydra: its setting, tables, figures and claims."""
 
 from paperlib.papers.paper import Paper
 

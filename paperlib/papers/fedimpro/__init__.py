@@ -1,4 +1,4 @@
-"""FedImpro: its setting, tables, figures, claims and theory."""
+"""FedImpro: its setting, tables, figures and claims."""
 
 from paperlib.papers.paper import Paper
 

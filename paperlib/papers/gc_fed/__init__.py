@@ -1,4 +1,4 @@
-"""GC-Fed (Seo et al. 2025): its setting, tables, figures, claims and theory."""
+"""GC-Fed (Seo et al. 2025): its setting, tables, figures and claims."""
 
 from paperlib.papers.paper import Paper
 

@@ -14,10 +14,10 @@ from torch.nn.functional import softmax
 
 from paperlib.display import plots
 from paperlib.methods.math.label_matrix import shift_matrix
-from paperlib.papers.statements import Statement, check
-from paperlib.papers.theory_plots import draw, over_range, shade
 from paperlib.quantities.risk import adaptability_risk, adverse_priors, worst_risk
 from paperlib.random_streams import rng
+from statements import Statement, check
+from theory_plots import draw, over_range, shade
 
 CLIENTS, THETA = 12, 0.1
 PRIOR = torch.tensor([0.6, 0.2, 0.1, 0.05, 0.05], dtype=torch.float64)

@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from paperlib.display import plots
-from paperlib.papers.statements import Statement, check
-from paperlib.papers.theory_plots import draw, over_range, shade
 from paperlib.quantities.variance import finite_draws, gradient_variance, mixed_gradients, reduction
 from paperlib.quantities.wasserstein import conditional_wasserstein, empirical_w1
 from paperlib.random_streams import rng
+from statements import Statement, check
+from theory_plots import draw, over_range, shade
 
 Vector = NDArray[np.float64]
 

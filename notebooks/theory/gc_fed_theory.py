@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from paperlib.display import plots
-from paperlib.papers.statements import Statement, check
-from paperlib.papers.theory_plots import draw, over_range, shade
+from statements import Statement, check
+from theory_plots import draw, over_range, shade
 
 
 def along_ones(g: Tensor) -> Tensor:

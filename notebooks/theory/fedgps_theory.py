@@ -14,9 +14,9 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from paperlib.display import plots
-from paperlib.papers.statements import Statement, check
-from paperlib.papers.theory_plots import draw, over_range
 from paperlib.quantities.wasserstein import empirical_w1, gaussian_w1
+from statements import Statement, check
+from theory_plots import draw, over_range
 
 Vector = NDArray[np.float64]
 Gaussian = tuple[float, float]
