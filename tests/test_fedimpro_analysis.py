@@ -4,15 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from fedimpro_analysis import feature_distance, variance_by_draws
 from paperlib import Experiment, run
-from paperlib.papers.fedimpro.analysis import (
-    clients_of,
-    feature_distance,
-    from_features,
-    from_means,
-    private_images,
-    variance_by_draws,
-)
+from paperlib.papers.fedimpro.analysis import clients_of, from_features, from_means, private_images
 
 E = Experiment(
     dataset="digits", model="cnn", width=0.25, clients=4, sampled=4, rounds=3, alpha=0.3, min_samples=20,

@@ -1,7 +1,6 @@
-"""FedImpro's quantities on the model of a finished run: gradient variance, distance of features, inversion.
+"""Inversion of FedImpro's features (Figures 11 to 13).
 
-Definitions 4.1 and 4.2, Theorem 4.2, Figures 11 to 13. Each needs the final parameters of a run of FedImpro, so the run
-must be in a store, and reads its clients' images once.
+It needs the final parameters of a run of FedImpro, so the run must be in a store, and reads its clients' images once.
 """
 
 from dataclasses import dataclass
@@ -11,22 +10,16 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from paperlib.data.batches import normalise
 from paperlib.display import plots
-from paperlib.federated.local import start_visit
 from paperlib.methods.fedimpro import FedImpro
 from paperlib.methods.math.gaussians import class_moments
 from paperlib.quantities.inversion import invert, similarity
-from paperlib.quantities.variance import gradient_variance, mixed_gradients, reduction
-from paperlib.quantities.wasserstein import conditional_wasserstein_of_samples
 from paperlib.random_streams import torch_rng
 from paperlib.runs.prepare import dataset_of, prepare
 from paperlib.runs.store import Run
 from paperlib.workers import worker_pool
-
-COMPARED = 100  # samples per side of a Wasserstein distance, whose cost grows with their product
 
 
 @dataclass
@@ -72,59 +65,6 @@ def clients_of(run: Run) -> Clients:
         h.append(features)
         y.append(data.train_labels[own])
     return Clients(method, theta, buffers, x, h, y, mu / holders.clamp(min=1), s / spreads.clamp(min=1))
-
-
-def variance_by_draws(run: Run, ratios: tuple[float, ...] = (0.0, 0.5, 1.0, 3.0)) -> pd.DataFrame:
-    """Variance between the clients' gradients of the upper layers, by N_hat / N (Definition 4.2, Theorem 4.2).
-
-    Columns: ratio; same: all clients add the gradient of the same drawn features; own: each draws its own; predicted:
-    (N / (N + N_hat))^2 times the variance without drawn features, which must equal ``same`` if every client draws in
-    proportion to its samples.
-    """
-    clients = clients_of(run)
-    method, shape = clients.method, clients.method.shape
-    low = sum(t.size for t in method.net.tensors if t.stage < method.first)
-
-    def gradient(h: Tensor, y: Tensor) -> Tensor:
-        theta = clients.theta.clone().requires_grad_()
-        logits = method.net(theta, h.view(-1, *shape), start=method.first, buffers=clients.buffers)
-        return torch.autograd.grad(cross_entropy(logits, y), theta)[0][low:].double()
-
-    def drawn(client: int) -> Tensor:
-        """Gradient of as many drawn features as the client has samples."""
-        visit = start_visit(method.context, 1, client, clients.theta, clients.buffers)
-        y = torch.arange(len(clients.y[client])) % method.classes
-        z = torch.randn(len(y), method.size, generator=visit.generator)
-        return gradient(clients.mu[y] + clients.s[y] * z, y)
-
-    real = torch.stack([gradient(h, y) for h, y in zip(clients.h, clients.y, strict=True)])
-    own = torch.stack([drawn(k) for k in range(len(clients.y))])
-    n = torch.tensor([len(y) for y in clients.y], dtype=torch.float64)
-    alone = float(gradient_variance(real, n))
-    rows = []
-    for ratio in ratios:
-        mixtures = {name: mixed_gradients(real, g, n, ratio * n) for name, g in (("same", own[0]), ("own", own))}
-        row = {name: float(gradient_variance(g, n)) for name, g in mixtures.items()}
-        rows.append({"N̂/N": ratio} | row | {"predicted": alone * reduction(n, ratio * n)})
-    return pd.DataFrame(rows)
-
-
-def feature_distance(run: Run) -> pd.DataFrame:
-    """C_d (Definition 4.1) between the features of each client and those of all others, Euclidean, at the cut.
-
-    Columns: client, distance, left_out (share of the labels that only one side has; the distance ignores them).
-    """
-    clients, rows = clients_of(run), []
-    for k in range(len(clients.h)):
-        rest = [j for j in range(len(clients.h)) if j != k]
-        h, y = torch.cat([clients.h[j] for j in rest]), torch.cat([clients.y[j] for j in rest])
-        chosen = torch.arange(min(len(y), COMPARED)) * len(y) // min(len(y), COMPARED)
-        own = slice(0, COMPARED)
-        result = conditional_wasserstein_of_samples(
-            clients.h[k][own].numpy(), clients.y[k][own].numpy(), h[chosen].numpy(), y[chosen].numpy()
-        )
-        rows.append({"client": k, "distance": result.distance, "left_out": result.left_out})
-    return pd.DataFrame(rows)
 
 
 @dataclass
