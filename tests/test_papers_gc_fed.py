@@ -1,4 +1,4 @@
-"""GC-Fed's descriptions, drawings and stated numbers; its tables and settings are in test_papers."""
+"""GC-Fed's drawings and stated numbers; its tables and settings are in test_papers."""
 
 import numpy as np
 import pandas as pd
@@ -9,8 +9,6 @@ from paperlib import papers
 from paperlib.methods import FedAvg, build
 from paperlib.papers.cells import value
 from paperlib.papers.gc_fed import claims as gc_fed_claims
-from paperlib.papers.gc_fed import descriptions as gc_fed_descriptions
-from paperlib.papers.gc_fed import tables as gc_fed_report
 from paperlib.papers.gc_fed.figures import participation_experiments
 from paperlib.papers.gc_fed.setting import FACTORS, LAMBDAS
 from paperlib.papers.printed import printed
@@ -37,31 +35,6 @@ def test_every_printed_number_stands_in_exactly_one_table_or_figure():
     names = (*papers.tables("gc_fed"), *papers.figures("gc_fed"))
     shown = [line for name in names for line in papers.lines(papers.spec("gc_fed", name), "gc_fed")]
     assert sorted(shown) == printed("gc_fed").line.tolist()
-
-
-def test_the_notation_names_what_is_in_the_code():
-    table = papers.table("gc_fed", "T1").data
-    assert table.loc["K", "in the code"] == "Experiment.sampled" and table.loc["K", "in the tables"] == "5, 10"
-    assert table.loc["α", "in the tables"] == "0.05, 0.1, 1, 1000" and table.loc["E", "in the tables"] == "5"
-    assert table.loc["P", "its docstring"].startswith("P vector")
-    assert table.loc["𝒦", "in the code"] == "FedAvg.weights, argument cohort"
-    for name in ("FedAvg.lost", "FedAvg.weights(lost)"):
-        with pytest.raises(LookupError, match="lost"):
-            gc_fed_descriptions.located(f"paperlib.federated.method:{name}")
-
-
-def test_the_resources_are_counted():
-    table = papers.table("gc_fed", "T3").data
-    assert "697,932 training and 116,323 test images of 28x28 pixels, gray" in table.loc["EMNIST ByClass", "what it is"]
-    assert "62 classes" in table.loc["EMNIST ByClass", "what it is"]
-    assert table.loc["EMNIST ByClass", ["with", "clients of all in a round", "rounds"]].tolist() == [
-        "mlp", "5/1000", "200",
-    ]  # fmt: skip
-    assert table.loc["vgg11", "what it is"].startswith("8 convolutions, 3 linear layers; 129,176,036 parameters")
-    assert table.loc["resnet18_gn", "what it is"].startswith("20 convolutions, 1 linear layer; 11,220,132")
-    methods = table[table.type == "method"]
-    assert set(methods.index) == set(gc_fed_report.METHODS) and (methods["what it is"] != "").all()
-    assert not any("mnist" == e.dataset for e in gc_fed_report.experiments())  # our addition
 
 
 def test_everyone_takes_part_where_partial_updates_are_measured():

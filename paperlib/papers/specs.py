@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -51,9 +52,9 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class DescriptionSpec:
-    """A table of a paper that describes methods or settings. It is generated from the code and needs no runs.
+    """A table of a paper that describes methods or settings, and needs no runs.
 
-    make: its rows. note: where they come from. printed: CSV tables whose numbers it shows completely.
+    make: returns its rows. note: where they come from. printed: CSV tables whose numbers it shows completely.
     """
 
     title: str
@@ -135,20 +136,28 @@ class ResultFigure:
 def table_specs(paper: str, makers: Mapping[str, Any]) -> dict[str, TableSpec | DescriptionSpec]:
     """Return the tables of a paper: what contents.csv says of each, and what makes it.
 
-    makers: name -> the cells of a table, or the rows of a description.
+    makers: name -> the cells of a table. A description has a file instead.
     """
     specs: dict[str, TableSpec | DescriptionSpec] = {}
     for name, row in _contents(paper, makers, ("table", "description")).items():
         what = row["title"], row["section"], row["notebook"]
         if row["kind"] == "description":
-            specs[name] = DescriptionSpec(
-                *what, makers[name], row["note"], tuple(filter(None, row["printed"].split(";")))
-            )
+            make = partial(_description, described_in(paper, name), row["rows"].split(";"))
+            specs[name] = DescriptionSpec(*what, make, row["note"], tuple(filter(None, row["printed"].split(";"))))
             continue
         lowest, marked = row["lowest"], row["lowest"] != "unmarked"
         lower = lowest == "all" or tuple(lowest.split(";") if lowest and marked else ())
         specs[name] = TableSpec(*what, makers[name], row["rows"], lower, marked)
     return specs
+
+
+def described_in(paper: str, name: str) -> Path:
+    """Return the file with the rows of a description, which `docs/studies/descriptions.py` writes."""
+    return PAPERS[paper].folder / "descriptions" / f"{paper}_{name}.csv"
+
+
+def _description(file: Path, index: list[str]) -> pd.DataFrame:
+    return pd.read_csv(file, dtype=str, keep_default_na=False).set_index(index)
 
 
 def figure_specs(paper: str, makers: Mapping[str, Any]) -> dict[str, FigureSpec]:
@@ -180,7 +189,7 @@ def _contents(paper: str, names: Iterable[str], kinds: Collection[str]) -> dict[
         for row in rows_of(PAPERS[paper].folder / "contents.csv", CONTENTS)
         if row["paper"] == paper and row["kind"] in kinds
     }
-    if differing := ", ".join(rows.keys() ^ set(names)):
+    if differing := ", ".join({name for name, row in rows.items() if row["kind"] != "description"} ^ set(names)):
         raise ValueError(f"{differing} of {paper} must be both in contents.csv and in the code")
     return rows
 

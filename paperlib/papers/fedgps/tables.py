@@ -5,7 +5,6 @@ from typing import Any
 
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
-from paperlib.papers.fedgps.descriptions import communication_costs, hyperparameters
 from paperlib.papers.fedgps.setting import METHODS, centralized, experiment
 from paperlib.papers.rows import TITLES, Row, cell_of, cells_of, printed_rows, runs_of
 from paperlib.papers.specs import table_specs
@@ -151,8 +150,6 @@ TABLES = table_specs("fedgps", {
     **{name: by_scenario(name) for name in SCENARIO_TABLES},
     **{name: best(name, place) for name in ("T6", "T10", "T11", "T12")},
     **{name: by_training_seed(name) for name in ("T20", "T21")},
-    "T5": communication_costs,
-    "T7": hyperparameters,
     "T18": best("T18", lambda row: f"{row['sampled'] / row['clients']:.0%}"),
     "T19": best("T19", lambda row: f"C={row['alpha']:.0f}"),
     "E1": parts,

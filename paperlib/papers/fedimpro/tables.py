@@ -1,11 +1,10 @@
-"""FedImpro: its tables, from printed rows to cells and descriptions. Accuracy is the best over all rounds."""
+"""FedImpro: its tables, from printed rows to cells. Accuracy is the best over all rounds."""
 
 from collections.abc import Callable
 from typing import Any
 
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell, Reading
-from paperlib.papers.fedimpro import descriptions
 from paperlib.papers.fedimpro.setting import BASIC, METHODS, centralized, experiment
 from paperlib.papers.rows import TITLES, Row, cell_of, cells_of, parse, printed_rows, runs_of
 from paperlib.papers.specs import table_specs
@@ -211,9 +210,6 @@ TABLES = table_specs("fedimpro", {
     "T3": table("T3", cut),
     "E1": cuts_of_the_cnn,
     "E3": weights,
-    "T4": descriptions.shared_things,
-    "T5": descriptions.learning_rates,
-    "setting": descriptions.settings,
     "T6": table("T6"),
     "T7": table("T7", lambda r: f"σ={parse(r['setting'])['noise']}"),
     "T8": table("T8", lambda r: target(r, "FEMNIST"), "test_accuracy", "rounds_to_target"),

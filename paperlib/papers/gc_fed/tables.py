@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 
-from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
-from paperlib.papers.gc_fed import descriptions
 from paperlib.papers.gc_fed.setting import METHODS, OWN, experiment, experiments_of
 from paperlib.papers.rows import TITLES, Row, cells_of, parse, printed_rows
-from paperlib.papers.specs import TableSpec, table_specs
+from paperlib.papers.specs import table_specs
 
 
 def cells(
@@ -42,16 +40,8 @@ def mnist(seeds: int) -> list[Cell]:
     return added
 
 
-def experiments() -> list[Experiment]:
-    """The runs of one seed of all that the paper's tables print."""
-    printed = [spec.cells(1) for name, spec in TABLES.items() if isinstance(spec, TableSpec) and name[0] == "T"]
-    return [e for cells in printed for cell in cells for e in cell.experiments]
-
-
 TABLES = table_specs("gc_fed", {
-    "T1": lambda: descriptions.notation(experiments()),
     "T2": cells("T2", lambda r: r["metric"].removeprefix("diff_"), None, "diff_mean", "diff_std", "diff_min"),
-    "T3": lambda: descriptions.resources(experiments()),
     "T4": cells("T4", setting),
     "T5": cells("T5", setting),
     "E1": mnist,
