@@ -4,7 +4,7 @@ import pandas as pd
 
 from paperlib import Experiment
 from paperlib.papers.cells import Cell
-from paperlib.papers.judging import PLACE, Entry, Evidence
+from paperlib.papers.judging import PLACE, Evidence, PrintedNumber
 from paperlib.runs.store import Run
 
 BASE = Experiment(dataset="mnist", model="cnn")
@@ -23,7 +23,7 @@ def entry(method, printed, seeds=3, std=0.5, sign=1, note="", setting="", metric
     label = f"{method} {setting}".strip()
     key = {"row": label, "column": str(row["alpha"])}
     cell = Cell(key, metric, printed, std, note, runs, read=lambda run, _: run.summary["value"])
-    return Entry(table, str(row["alpha"]), label, row, cell, sign)
+    return PrintedNumber(table, str(row["alpha"]), label, row, cell, sign)
 
 
 def evidence(values, scale="small", **played):

@@ -100,7 +100,7 @@ def test_a_method_that_is_evaluated_with_the_features_of_all_clients_pays_for_th
 def test_the_remaining_time_follows_from_how_long_the_rest_took(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(cost.time, "monotonic", lambda: now[0])
-    clock = cost.Clock(left=60, jobs=2)
+    clock = cost.TimeLeft(left=60, jobs=2)
     assert clock.remaining(60) == 30  # by the model alone
     now[0] += 40
     assert clock.remaining(50) == pytest.approx(200)  # a sixth took 40 seconds

@@ -40,7 +40,7 @@ def test_a_grid_has_the_bits_of_one_process_with_any_number_of_workers(tiny, tmp
 def test_what_comes_before_the_first_row_is_over_with_it(tiny, store, monkeypatch):
     rows, left = [0], []
     monkeypatch.setattr(cost, "own_seconds", lambda grid: dict.fromkeys(grid, (8.0, 2.0)))
-    monkeypatch.setattr(cost.Clock, "remaining", lambda clock, seconds: left.append(seconds) or seconds)
+    monkeypatch.setattr(cost.TimeLeft, "remaining", lambda clock, seconds: left.append(seconds) or seconds)
     monkeypatch.setattr(Store, "rounds_done", lambda store, experiment: rows[0])
 
     class Steps(executors.Processes):

@@ -43,10 +43,10 @@ def saved(path: Path) -> list[str]:
 
 
 @cache
-def shipped_methods() -> dict[index.Place, set[str]]:
+def shipped_methods() -> dict[index.Use, set[str]]:
     """Table or figure at a scale -> the methods of its shipped runs."""
     described = descriptions()
-    methods: dict[index.Place, set[str]] = {}
+    methods: dict[index.Use, set[str]] = {}
     for digest, places in index.shipped().items():
         for place in places:
             methods.setdefault(place, set()).add(described[digest]["method"])

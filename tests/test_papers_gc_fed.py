@@ -8,7 +8,7 @@ import torch
 from paperlib import papers
 from paperlib.methods import FedAvg, build
 from paperlib.papers.cells import value
-from paperlib.papers.gc_fed import claims as gc_fed_claims
+from paperlib.papers.gc_fed import numbers
 from paperlib.papers.gc_fed.figures import participation_experiments
 from paperlib.papers.gc_fed.setting import FACTORS, LAMBDAS
 from paperlib.papers.printed import printed
@@ -75,7 +75,7 @@ def test_the_projected_steps_of_the_drawing_lie_in_the_plane():
 
 
 def test_rounds_are_those_to_fedavgs_best_below_scale_paper_and_to_the_printed_target_at_it():
-    made = {(c.key["row"], c.key["column"]): c for c in gc_fed_claims.rounds(1)}
+    made = {(c.key["row"], c.key["column"]): c for c in numbers.rounds(1)}
     assert len(made) == 22
     cell = made["CIFAR-10, cnn, 5 of 100, to 60 %", "GC-Fed"]
     fedavg, gc = cell.experiments
@@ -93,7 +93,7 @@ def test_rounds_are_those_to_fedavgs_best_below_scale_paper_and_to_the_printed_t
 
 
 def test_a_joint_number_needs_all_runs_of_a_seed_and_is_a_mean_over_seeds():
-    cell = next(c for c in gc_fed_claims.rounds(2) if c.key["column"] == "GC-Fed")
+    cell = next(c for c in numbers.rounds(2) if c.key["column"] == "GC-Fed")
     there = scaled(cell, "paper")
     assert [e.seed for e in there.experiments] == [0, 1, 0, 1]
     curves = [[30.0] * 20, [30.0] * 20, [65.0] * 20, [0.0] * 6 + [65.0] * 14]
@@ -107,20 +107,20 @@ def test_a_joint_number_needs_all_runs_of_a_seed_and_is_a_mean_over_seeds():
 
 
 def test_the_best_border_and_rate_are_read_off_the_curves_of_figures_9_and_10():
-    low, high, tensors = gc_fed_claims.best_border(1)
+    low, high, tensors = numbers.best_border(1)
     assert (low.printed, high.printed, tensors.printed) == (0.85, 0.95, 62)
     assert [e.method_options["border"] for e in low.experiments] == list(LAMBDAS)
     accuracy = [[40.0 + (share in (0.8, 0.9))] * 10 for share in LAMBDAS]
     assert (read(low, accuracy).mean, read(high, accuracy).mean) == (0.8, 0.9)
     assert read(tensors, accuracy, "paper").mean == 62
     assert read(low, [[40.0] * 10] * len(LAMBDAS)).status == "not reached"
-    (rate,) = gc_fed_claims.best_rate(1)
+    (rate,) = numbers.best_rate(1)
     assert [e.lr for e in rate.experiments] == list(FACTORS["lr"]) and rate.printed == 0.05
     assert (rate.experiments[0].clients, rate.experiments[0].rounds, rate.experiments[0].alpha) == (200, 400, 0.1)
     assert read(rate, [[20.0 + lr] * 10 for lr in (1, 5, 2, 4, 3)]).mean == 0.005
 
 
 def test_the_fluctuation_of_figure_4_is_the_largest_change_of_the_raw_curve():
-    fedavg, local = gc_fed_claims.fluctuation(1)
+    fedavg, local = numbers.fluctuation(1)
     assert (fedavg.key["row"], local.key["row"], local.experiments[0].method) == ("FedAvg", "LocalGC", "local_gc")
     assert read(fedavg, [[10, 40, 15, 20]]).mean == 30

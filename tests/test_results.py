@@ -6,7 +6,7 @@ import pytest
 from paperlib import oneshot, papers, run
 from paperlib.methods import REGISTRY
 from paperlib.papers import index, shipped_runs
-from paperlib.papers.index import Place
+from paperlib.papers.index import Use
 from paperlib.paths import NOTEBOOKS
 from paperlib.reports import method_table
 from paperlib.teaching.widgets import card, results
@@ -38,7 +38,7 @@ def test_a_shipped_run_is_found_by_words_with_its_notebook_and_its_numbers(tmp_p
     (e,) = [e for e in experiments if e.digest == digest]
     shipped = shipped_runs.find(e)
     assert f"{shipped.summary['last10_accuracy']:.2f} %" in browser.view.words
-    assert Place("gc_fed", "T5", "smoke") in listed.places[digest]
+    assert Use("gc_fed", "T5", "smoke") in listed.places[digest]
     assert (NOTEBOOKS / "gc_fed" / "small_scale.ipynb") in [place.notebook for place in listed.places[digest]]
     assert "small_scale.ipynb" in browser.view.more and shipped.summary["version"] in browser.view.more
     drawn = browser.view.figure.axes[0].lines[0].get_ydata()
@@ -50,14 +50,14 @@ def test_a_run_of_this_machine_comes_first_and_its_tables_are_found_when_asked_f
     browser = results.result_browser(tmp_path)
     assert browser.list.options[0][1] == tiny.digest and browser.runs.loc[tiny.digest, "from"] == "this machine"
     assert "1 runs made here" in browser.search.description
-    monkeypatch.setattr(index, "search", lambda digests: {tiny.digest: [Place("gc_fed", "T5", "smoke")]})
+    monkeypatch.setattr(index, "search", lambda digests: {tiny.digest: [Use("gc_fed", "T5", "smoke")]})
     index.remember(tmp_path, [tiny.digest])
     assert results.listing(results.finished(tmp_path)).loc[tiny.digest, "in"] == "GC-Fed T5"
 
 
 def test_runs_of_a_budget_are_listed_under_it(tiny, tmp_path, monkeypatch):
     run(tiny, store=tmp_path)
-    monkeypatch.setattr(index, "known", lambda store: {tiny.digest: [Place("gc_fed", "T5", "1e14")]})
+    monkeypatch.setattr(index, "known", lambda store: {tiny.digest: [Use("gc_fed", "T5", "1e14")]})
     browser = results.result_browser(tmp_path)
     browser.scale.value = "1e14"
     assert list(browser.fitting().index) == [tiny.digest]

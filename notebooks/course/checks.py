@@ -91,7 +91,7 @@ def cosines(vectors: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Feedback:
     """A sentence about an answer; right is None while the exercise is open."""
 
     exercise: str
@@ -114,18 +114,18 @@ Check = Callable[[Any], str]
 CHECKS: dict[str, Check] = {}
 
 
-def check(exercise: str, answer: object = None) -> Verdict:
+def check(exercise: str, answer: object = None) -> Feedback:
     """Judge an answer to an exercise in a sentence; raise ValueError for an unknown exercise."""
     if exercise not in CHECKS:
         raise ValueError(f"unknown exercise {exercise!r}; choose one of {', '.join(sorted(CHECKS))}")
     if answer is None or answer is ...:
-        return Verdict(exercise, None, "open.")
+        return Feedback(exercise, None, "open.")
     try:
-        return Verdict(exercise, True, CHECKS[exercise](answer))
+        return Feedback(exercise, True, CHECKS[exercise](answer))
     except Open:
-        return Verdict(exercise, None, "open.")
+        return Feedback(exercise, None, "open.")
     except Hint as hint:
-        return Verdict(exercise, False, str(hint))
+        return Feedback(exercise, False, str(hint))
 
 
 def exercise(number: str) -> Callable[[Check], Check]:

@@ -56,7 +56,6 @@ class Value:
     mean: float | None
     std: float | None
     status: str
-    seeds: int = 0
 
 
 def reading(metric: str, setting: dict[str, str], scale: str) -> Reading:
@@ -140,24 +139,17 @@ def value(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> Value:
     """
     if not cell.experiments:
         return Value(None, None, "printed only")
-    finished = counted(cell, runs)
-    done = [runs[e] for e in finished]
+    done = [runs[e] for e in counted(cell, runs)]
     if not done:
         return Value(None, None, "not run")
     if not all(comparable(cell, run) for run in done):
-        return Value(None, None, "not comparable", len(done))
+        return Value(None, None, "not comparable")
     if cell.joint is not None:
         return _jointly(cell, cell.joint, done, scale)
-    if any(run.summary["failed"] or (cell.chance_fails and failed(run, scale)) for run in done):
-        return Value(None, None, "failed", len(done))
-    read = cell.read or reading(cell.metric, {k: str(v) for k, v in cell.key.items()}, scale)
-    beside: list[Run | None] = [None] * len(cell.experiments)
-    if cell.baseline:
-        beside = [runs.get(e) for e in cell.baseline]
-        if any(run is None for e, run in zip(cell.experiments, beside, strict=True) if e in finished):
-            return Value(None, None, "not run")
-    pairs = [(runs[e], other) for e, other in zip(cell.experiments, beside, strict=True) if e in finished]
-    return _mean([read(run, other) for run, other in pairs], len(cell.experiments))
+    given = list(outcomes(cell, runs, scale).values())
+    if -np.inf in given:
+        return Value(None, None, "failed")
+    return _mean(given, len(cell.experiments)) if len(given) == len(done) else Value(None, None, "not run")
 
 
 def counted(cell: Cell, runs: Mapping[Experiment, Run]) -> list[Experiment]:
@@ -168,7 +160,7 @@ def counted(cell: Cell, runs: Mapping[Experiment, Run]) -> list[Experiment]:
 
 
 def outcomes(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> dict[Experiment, float]:
-    """The value of each finished run; NaN if it failed or has none, such as a target never reached.
+    """The value of each counted run: -inf if it failed, NaN if it has none, such as a target never reached.
 
     Runs without a finished baseline, or without the quantity, are left out.
     """
@@ -177,7 +169,7 @@ def outcomes(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> dict[Exp
     for e, beside in zip(cell.experiments, cell.baseline or [None] * len(cell.experiments), strict=True):
         if e in finished and comparable(cell, runs[e]) and (beside is None or beside in runs):
             lost = runs[e].summary["failed"] or (cell.chance_fails and failed(runs[e], scale))
-            got = None if lost else read(runs[e], None if beside is None else runs[beside])
+            got = -np.inf if lost else read(runs[e], None if beside is None else runs[beside])
             given[e] = np.nan if got is None else got
     return given
 
@@ -185,14 +177,14 @@ def outcomes(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> dict[Exp
 def _jointly(cell: Cell, joint: Joint, done: Sequence[Run], scale: str) -> Value:
     """The value over the seeds of the counted runs."""
     seeds = sorted({run.experiment.seed for run in done})
-    groups = [[run for run in done if run.experiment.seed == seed] for seed in seeds]
-    return _mean([joint(group, scale) for group in groups], len({e.seed for e in cell.experiments}))
+    values = [joint([run for run in done if run.experiment.seed == seed], scale) for seed in seeds]
+    given = [np.nan if value is None else value for value in values]
+    return _mean(given, len({e.seed for e in cell.experiments}))
 
 
-def _mean(values: Sequence[float | None], seeds: int) -> Value:
-    """Mean and sample standard deviation of the values of finished seeds; "not reached" if one is None."""
-    known = [v for v in values if v is not None]
-    if len(known) < len(values):
-        return Value(None, None, "not reached", len(values))
-    std = float(np.std(known, ddof=1)) if len(known) > 1 else None
-    return Value(float(np.mean(known)), std, f"{len(values)} of {seeds} seeds", len(values))
+def _mean(values: Sequence[float], seeds: int) -> Value:
+    """Mean and sample standard deviation of the values of finished seeds; "not reached" if one is NaN."""
+    if np.isnan(values).any():
+        return Value(None, None, "not reached")
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Value(float(np.mean(values)), std, f"{len(values)} of {seeds} seeds")

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from paperlib.checks import quote
+from paperlib.checks import one_of, quote
 from paperlib.experiment import Experiment
 from paperlib.papers.catalogue import PAPERS
-from paperlib.papers.judging import SEEDS, Entry, Evidence, family, grade
+from paperlib.papers.judging import SEEDS, Evidence, PrintedNumber, family, grade
 from paperlib.papers.printed import NUMBERS, rows_of
 from paperlib.papers.rows import parse
 from paperlib.paths import PAPER_VALUES
@@ -66,8 +66,8 @@ class Claim:
 class Contest:
     """One setting of a claim: the printed number of the method and those of its rivals."""
 
-    method: Entry
-    others: tuple[Entry, ...]
+    method: PrintedNumber
+    others: tuple[PrintedNumber, ...]
 
     @property
     def printed(self) -> float:
@@ -75,12 +75,12 @@ class Contest:
         return above(self.method.printed, self.rival.printed)
 
     @property
-    def rival(self) -> Entry:
+    def rival(self) -> PrintedNumber:
         """Return the best of the others in print, which is fixed before any run of ours."""
         return max(self.others, key=lambda other: other.printed)
 
     @property
-    def sides(self) -> tuple[Entry, Entry]:
+    def sides(self) -> tuple[PrintedNumber, PrintedNumber]:
         return self.method, self.rival
 
 
@@ -133,17 +133,17 @@ def claims(paper: str) -> tuple[Claim, ...]:
 
 def read(file: Path = FILE) -> list[Claim]:
     """All claims of such a file. Raises ValueError, naming file and line, for the first invalid one."""
-    claims_by_name: dict[tuple[str, str], Claim] = {}
-    for number, row in enumerate(rows_of(file, [f.name for f in fields(Claim)]), start=2):
-        try:
-            values: dict[str, Any] = {**row, "least": _number(row["least"])}
-            claim = Claim(**values)
-            _check(claim)
-            if claims_by_name.setdefault((claim.paper, claim.name), claim) is not claim:
-                raise ValueError(f"{claim.paper} has a claim {quote(claim.name)} already")
-        except ValueError as error:
-            raise ValueError(f"{file.name}, line {number}: {error}") from None
-    return list(claims_by_name.values())
+    known = set()
+
+    def parse(row: dict[str, Any]) -> Claim:
+        claim = Claim(**{**row, "least": _number(row["least"])})
+        _check(claim)
+        if (claim.paper, claim.name) in known:
+            raise ValueError(f"{claim.paper} has a claim {quote(claim.name)} already")
+        known.add((claim.paper, claim.name))
+        return claim
+
+    return rows_of(file, [f.name for f in fields(Claim)], parse)
 
 
 def _number(text: str) -> float:
@@ -154,12 +154,9 @@ def _number(text: str) -> float:
 
 
 def _check(claim: Claim) -> None:
-    for name, value, choices in (
-        ("paper", claim.paper, PAPERS), ("favour", claim.favour, FAVOURS),
-        ("table", claim.table, PAPERS[claim.paper].names if claim.paper in PAPERS else ()),
-    ):  # fmt: skip
-        if value not in choices:
-            raise ValueError(f"unknown {name} {quote(value)}; choose one of {', '.join(choices)}")
+    one_of("paper", claim.paper, PAPERS)
+    one_of("favour", claim.favour, FAVOURS)
+    one_of("table", claim.table, PAPERS[claim.paper].names)
     for name in ("name", "claim", "section", "metric"):
         if not getattr(claim, name):
             raise ValueError(f"{name} is '', but must be said")
@@ -199,7 +196,7 @@ def _matches(row: Mapping[str, Any], conditions: Mapping[str, Sequence[str]]) ->
     )
 
 
-def contests(claim: Claim, within: Iterable[Entry]) -> list[Contest]:
+def contests(claim: Claim, within: Iterable[PrintedNumber]) -> list[Contest]:
     """The settings of a claim among these entries of its paper, without those where a side has no printed number.
 
     Raises ValueError if none is left.
@@ -236,7 +233,7 @@ def contests(claim: Claim, within: Iterable[Entry]) -> list[Contest]:
     return chosen
 
 
-def _is_rival(claim: Claim, rival: str, other: Entry, entry: Entry) -> bool:
+def _is_rival(claim: Claim, rival: str, other: PrintedNumber, entry: PrintedNumber) -> bool:
     mine, theirs = str(entry.row["method"]), str(other.row["method"])
     if rival == "same":
         return theirs == mine

@@ -24,7 +24,7 @@ SEEDS = 5  # as many as any column is shipped with
 FILE = "places.json"
 
 
-class Place(NamedTuple):
+class Use(NamedTuple):
     """A table or figure of a paper at a scale, such as ("gc_fed", "T5", "small")."""
 
     paper: str
@@ -40,7 +40,7 @@ class Place(NamedTuple):
         return f"{papers.TITLES[self.paper]} {self.name}"
 
 
-Places = dict[str, list[Place]]
+Places = dict[str, list[Use]]
 
 
 def search(digests: Collection[str], within: Iterable[str] = papers.TITLES, scales: Iterable[str] = RULES) -> Places:
@@ -55,12 +55,12 @@ def search(digests: Collection[str], within: Iterable[str] = papers.TITLES, scal
                     reduced[e] = {scale: at_scale(e, scale).digest for scale in scales}
                 uses |= {(digest, scale) for scale, digest in reduced[e].items() if digest in digests}
             for digest, scale in sorted(uses):
-                index.setdefault(digest, []).append(Place(paper, name, scale))
+                index.setdefault(digest, []).append(Use(paper, name, scale))
     return index
 
 
 @cache
-def shipped() -> Mapping[str, list[Place]]:
+def shipped() -> Mapping[str, list[Use]]:
     """The places of the shipped runs, as recorded when the runs were shipped."""
     return _read(shipped_runs.REFERENCE / FILE)[1]
 
@@ -82,13 +82,13 @@ def update(*names: str) -> None:
     shipped.cache_clear()
 
 
-def known(store: Path) -> Mapping[str, list[Place]]:
+def known(store: Path) -> Mapping[str, list[Use]]:
     """The recorded places of the runs of a store; empty if none were recorded with this version of the code."""
     code, index = _read(store / FILE)
     return index if code == version() else {}
 
 
-def remember(store: Path, digests: Collection[str]) -> Mapping[str, list[Place]]:
+def remember(store: Path, digests: Collection[str]) -> Mapping[str, list[Use]]:
     """Search the places of runs and record them in the store if it has room; [] for a run that is in no table."""
     index: Places = {digest: [] for digest in digests}
     index |= search(digests)
@@ -108,11 +108,11 @@ def _read(path: Path) -> tuple[str, Places]:
 
 
 @cache
-def _place(text: str) -> Place:
+def _place(text: str) -> Use:
     """Parses a place; raises ValueError for an invalid text."""
     paper, name, scale = text.split(" ")
     papers.spec(paper, name)
-    return Place(paper, name, scale_name(scale))
+    return Use(paper, name, scale_name(scale))
 
 
 def _write(path: Path, places: Places, code: str = "") -> None:

@@ -45,7 +45,7 @@ Seed = tuple[int, int]  # of a run and of its partition
 
 
 @dataclass(frozen=True)
-class Entry:
+class PrintedNumber:
     """A printed number that our runs can reproduce. row: its line of the CSV; cell: at the paper's scale.
 
     sign: -1 where smaller is better. ranked: its row is a method, such as no target is.
@@ -81,7 +81,7 @@ class Entry:
         return tuple(self.row[field] for field in PLACE if field not in without)
 
 
-def entries(paper: str) -> tuple[Entry, ...]:
+def entries(paper: str) -> tuple[PrintedNumber, ...]:
     """All printed numbers of the paper's tables (without our additions) that our runs can reproduce."""
     table = printed(paper)
     records = table.astype(object).where(table.notna(), None).to_dict("records")
@@ -90,14 +90,14 @@ def entries(paper: str) -> tuple[Entry, ...]:
     for name, spec in TABLES[paper].items():
         if not isinstance(spec, TableSpec) or not re.fullmatch(r"T\d+", name):
             continue
-        lower = spec.lower_is_better
         for cell in spec.cells(SHIPPED_SEEDS):
             if cell.experiments and cell.line is not None and cell.joint is None:
                 column = str(cell.key["column"])
-                sign = -1 if lower is True or column in (lower or ()) else 1
                 row = rows[cell.line]
                 ranked = spec.rows == "method" and family(paper, str(row["method"])) is not None
-                collected.append(Entry(name, column, str(cell.key["row"]), row, cell, sign, ranked))
+                collected.append(
+                    PrintedNumber(name, column, str(cell.key["row"]), row, cell, spec.sign(column), ranked)
+                )
     return tuple(collected)
 
 
@@ -119,24 +119,24 @@ class Evidence:
 
     paper: str
     scale: str
-    entries: Sequence[Entry]
+    entries: Sequence[PrintedNumber]
     at: Mapping[Experiment, Experiment]
     runs: Runs
 
-    def by_seed(self, entry: Entry) -> dict[Seed, float]:
+    def by_seed(self, entry: PrintedNumber) -> dict[Seed, float]:
         """Our values of a printed number; larger is better, -inf for failed or target not reached."""
         cell = entry.cell
         mine, beside = (tuple(self.at[e] for e in wanted) for wanted in (cell.experiments, cell.baseline))
         given = outcomes(replace(cell, experiments=mine, baseline=beside), self.runs, self.scale)
-        return {(e.seed, e.partition_seed): -np.inf if np.isnan(v) else entry.sign * v for e, v in given.items()}
+        return {(e.seed, e.partition_seed): entry.sign * v if np.isfinite(v) else -np.inf for e, v in given.items()}
 
-    def done(self, entry: Entry) -> list[Experiment]:
+    def done(self, entry: PrintedNumber) -> list[Experiment]:
         """The paper-scale experiments of the entry whose runs are finished and have its quantity."""
         ours = {e: self.at[e] for e in entry.cell.experiments}
         finished = counted(replace(entry.cell, experiments=tuple(ours.values())), self.runs)
         return [e for e, mine in ours.items() if mine in finished and comparable(entry.cell, self.runs[mine])]
 
-    def absence(self, entry: Entry) -> str:
+    def absence(self, entry: PrintedNumber) -> str:
         """Why an entry has no value of ours."""
         runs = [self.runs[self.at[e]] for e in entry.cell.experiments if self.at[e] in self.runs]
         skipped = runs and not any(comparable(entry.cell, run) for run in runs)
@@ -148,7 +148,7 @@ class Evidence:
         print = sum(map(work, distinct))
         return sum(work(self.at[e]) for e in distinct) / print if print else np.nan
 
-    def regime(self, entry: Entry) -> float | None:
+    def regime(self, entry: PrintedNumber) -> float | None:
         """FedAvg's accuracy in the entry's setting over the printed one; None if none is printed, NaN if not run.
 
         Taken from the entry's own table, or else from the first table that prints it.
@@ -161,7 +161,7 @@ class Evidence:
         values = list(self.by_seed(fedavg).values())
         return float(np.mean(values)) / fedavg.printed if values else np.nan
 
-    def objection(self, entry: Entry) -> str:
+    def objection(self, entry: PrintedNumber) -> str:
         """Why the entry's setting cannot be judged; "" if it can."""
         e = entry.cell.experiments[0]
         if foreign(e, self.at[e]):
@@ -175,9 +175,9 @@ class Evidence:
         return f"FedAvg below {REGIME:.0%} of print"
 
     @cached_property
-    def _fedavg(self) -> dict[tuple[Any, ...], list[Entry]]:
+    def _fedavg(self) -> dict[tuple[Any, ...], list[PrintedNumber]]:
         """Place -> FedAvg's printed accuracies there."""
-        by_place: dict[tuple[Any, ...], list[Entry]] = {}
+        by_place: dict[tuple[Any, ...], list[PrintedNumber]] = {}
         for entry in self.entries:
             if entry.row["method"] == "FedAvg" and entry.row["metric"] == "test_accuracy" and entry.printed > 0:
                 for without in ((), ("scenario",)):  # some tables leave it out
@@ -186,7 +186,7 @@ class Evidence:
 
 
 def gathered(
-    paper: str, chosen: Sequence[Entry], scale: str, shipped_only: bool = False, store: Path | str | None = None
+    paper: str, chosen: Sequence[PrintedNumber], scale: str, shipped_only: bool = False, store: Path | str | None = None
 ) -> Evidence:
     """The evidence on entries of a paper at a scale; shipped_only: only from the runs in data/reference."""
     needed = {e: None for entry in chosen for e in (*entry.cell.experiments, *entry.cell.baseline)}
@@ -213,7 +213,7 @@ def grade(share: float, counted: Iterable[Experiment]) -> str:
 @cache
 def calibrated() -> dict[str, float]:
     """Return printed network -> the best rank correlation with print that a reduction of it reached."""
-    return {row["model"]: float(row["correlation"]) for row in rows_of(CALIBRATED, OF_CALIBRATED)}
+    return {row["model"]: float(row["correlation"]) for row in rows_of(CALIBRATED, OF_CALIBRATED, dict)}
 
 
 @cache
@@ -250,7 +250,7 @@ class Column:
 
 def columns(evidence: Evidence) -> list[Column]:
     """The columns of the paper's tables that have enough methods to rank."""
-    places: dict[tuple[str, str], list[Entry]] = {}
+    places: dict[tuple[str, str], list[PrintedNumber]] = {}
     for entry in evidence.entries:
         if entry.ranked and not entry.is_derived:
             places.setdefault((entry.table, entry.column), []).append(entry)
@@ -258,12 +258,12 @@ def columns(evidence: Evidence) -> list[Column]:
     return [one for one in judged if one is not None]
 
 
-def column(evidence: Evidence, members: Sequence[Entry]) -> Column | None:
+def column(evidence: Evidence, members: Sequence[PrintedNumber]) -> Column | None:
     """The column of these entries; None with fewer than `LEAST` methods, or without an order in ours or in print.
 
     Variants of a method count once: the column keeps the one with the best printed number.
     """
-    best: dict[str, tuple[Entry, dict[Seed, float]]] = {}
+    best: dict[str, tuple[PrintedNumber, dict[Seed, float]]] = {}
     for entry in members:
         kin = family(evidence.paper, str(entry.row["method"]))
         if kin is None or np.isnan(entry.printed) or not (values := evidence.by_seed(entry)):
@@ -294,7 +294,7 @@ def _seeds(values: Mapping[Seed, float]) -> int:
     return len({seed for seed, _ in values})
 
 
-def _deviation(entry: Entry, values: Mapping[Seed, float]) -> float:
+def _deviation(entry: PrintedNumber, values: Mapping[Seed, float]) -> float:
     """The standard deviation over seeds as printed, or else of ours; NaN if neither is known."""
     if entry.cell.printed_std is not None:
         return entry.cell.printed_std

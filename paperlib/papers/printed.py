@@ -2,19 +2,21 @@
 
 import csv
 import math
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 
-from paperlib.checks import meant, one_line, quote
+from paperlib.checks import meant, one_line, one_of, quote
 from paperlib.papers.catalogue import PAPERS
 
 COLUMNS = (
     "paper", "table", "dataset", "model", "partition", "alpha", "clients", "sampled", "local_epochs", "rounds",
     "scenario", "seed", "setting", "method", "metric", "value", "std", "note",
 )  # fmt: skip
+Parsed = TypeVar("Parsed")
 NUMBERS = ("alpha", "clients", "sampled", "local_epochs", "rounds", "value", "std")
 
 
@@ -32,18 +34,7 @@ def printed(paper: str) -> pd.DataFrame:
 
 def read(file: Path, paper: str) -> pd.DataFrame:
     """The printed numbers of such a file. Raises ValueError, naming file and line, for the first invalid one."""
-    tables = [*PAPERS[paper].names, *PAPERS[paper].sections]
-    for number, row in enumerate(rows_of(file, COLUMNS), start=2):
-        place = f"{file.name}, line {number}"
-        if row["paper"] != paper:
-            raise ValueError(f"{place}: paper is {quote(row['paper'])}, but must be {paper!r}")
-        if row["table"] not in tables:
-            raise ValueError(f"{place}: unknown table {quote(row['table'])}; choose one of {', '.join(tables)}")
-        for name in NUMBERS:
-            if row[name] and not _is_number(row[name]):
-                raise ValueError(f"{place}: {name} is {quote(row[name])}, but must be a number or empty")
-        if not row["metric"]:
-            raise ValueError(f"{place}: metric is '', but must say what was measured, such as test_accuracy")
+    rows_of(file, COLUMNS, partial(_check, paper))
     rows = pd.read_csv(file, dtype=str, keep_default_na=False)
     for name in NUMBERS:
         rows[name] = pd.to_numeric(rows[name].replace("", None))
@@ -51,10 +42,22 @@ def read(file: Path, paper: str) -> pd.DataFrame:
     return rows
 
 
-def rows_of(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """The rows of a CSV file by column. Raises ValueError, naming file and line, for a damaged file.
+def _check(paper: str, row: dict[str, str]) -> None:
+    if row["paper"] != paper:
+        raise ValueError(f"paper is {quote(row['paper'])}, but must be {paper!r}")
+    one_of("table", row["table"], [*PAPERS[paper].names, *PAPERS[paper].sections])
+    for name in NUMBERS:
+        if row[name] and not _is_number(row[name]):
+            raise ValueError(f"{name} is {quote(row[name])}, but must be a number or empty")
+    if not row["metric"]:
+        raise ValueError("metric is '', but must say what was measured, such as test_accuracy")
 
-    Every row has exactly these columns, and no row occurs twice.
+
+def rows_of(file: Path, columns: Sequence[str], parse: Callable[[dict[str, str]], Parsed]) -> list[Parsed]:
+    """Read a CSV file with exactly these columns, of which no row occurs twice.
+
+    parse: returns what stands for a row, given by column. Raises ValueError for a damaged file, and for the first row
+    for which ``parse`` does; it names file and line.
     """
     try:
         with file.open(newline="", encoding="utf-8") as lines:
@@ -64,12 +67,17 @@ def rows_of(file: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     if header != list(columns):
         raise ValueError(f"{file.name}, line 1: the columns are {quote(header)}, but must be {', '.join(columns)}")
     first_lines: dict[tuple[str, ...], int] = {}
+    parsed = []
     for number, row in enumerate(rows, start=2):
-        if len(row) != len(columns):
-            raise ValueError(f"{file.name}, line {number}: {len(row)} values, but there are {len(columns)} columns")
-        if (first := first_lines.setdefault(tuple(row), number)) != number:
-            raise ValueError(f"{file.name}, line {number}: the same as line {first}, but every row must be there once")
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+        try:
+            if len(row) != len(columns):
+                raise ValueError(f"{len(row)} values, but there are {len(columns)} columns")
+            if (first := first_lines.setdefault(tuple(row), number)) != number:
+                raise ValueError(f"the same as line {first}, but every row must be there once")
+            parsed.append(parse(dict(zip(columns, row, strict=True))))
+        except ValueError as error:
+            raise ValueError(f"{file.name}, line {number}: {error}") from None
+    return parsed
 
 
 def check_paper(paper: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from paperlib.data.datasets import DATASETS
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
 from paperlib.papers.printed import printed
@@ -13,16 +14,7 @@ from paperlib.papers.printed import printed
 Row = Mapping[str, Any]
 Make = Callable[[Row, int], Experiment]
 
-TITLES = {
-    "mnist": "MNIST",
-    "fmnist": "Fashion-MNIST",
-    "emnist": "EMNIST",
-    "femnist": "FEMNIST",
-    "svhn": "SVHN",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "tinyimagenet": "TinyImageNet",
-}
+TITLES = {name: info.title for name, info in DATASETS.items()} | {"emnist": "EMNIST", "tinyimagenet": "TinyImageNet"}
 
 
 def printed_rows(
@@ -92,6 +84,11 @@ def cell_of(
         key, metric or row["metric"], row["value"], row["std"], row["note"], tuple(runs), tuple(baseline),
         line=row["line"], **how,
     )  # fmt: skip
+
+
+def added(label: str, column: str, metric: str, runs: Iterable[Experiment], **how: Any) -> Cell:
+    """The cell of an addition of ours, which the paper does not print. how: other fields of Cell."""
+    return Cell({"row": label, "column": column}, metric, None, None, "", tuple(runs), **how)
 
 
 def labelled(symbol: str, field: str) -> Callable[[Row], str]:

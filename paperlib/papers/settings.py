@@ -19,7 +19,7 @@ import pandas as pd
 
 from paperlib import methods as multi_round
 from paperlib import oneshot
-from paperlib.checks import one_line, quote
+from paperlib.checks import one_line, one_of, quote
 from paperlib.experiment import Experiment
 from paperlib.options import options_of
 from paperlib.papers.catalogue import PAPERS, TITLES
@@ -27,8 +27,8 @@ from paperlib.papers.printed import check_paper, rows_of
 from paperlib.paths import PAPER_VALUES
 
 FILE = PAPER_VALUES / "hyperparameters.csv"
-KINDS = ("option", "default", "training", "")
-ORIGINS = ("paper", "authors' code", "public code", "source default", "ours", "")
+KINDS = ("option", "default", "training")
+ORIGINS = ("paper", "authors' code", "public code", "source default", "ours")
 # The fields of an Experiment that are hyperparameters; the others make the setting of a table, or its scale.
 TRAINING = (
     "lr", "lr_decay", "momentum", "weight_decay", "batch_size", "local_epochs", "clip", "augment", "last_batch",
@@ -184,15 +184,13 @@ def rows(paper: str) -> tuple[Row, ...]:
 
 def read(file: Path) -> list[Row]:
     """All rows of such a file, checked. Raises ValueError, in one sentence, for the first invalid row."""
-    checked = []
-    for number, line in enumerate(rows_of(file, [f.name for f in fields(Row)]), start=2):
-        try:
-            value = _json(line.pop("value"))
-            checked.append(Row(**line, value=value))
-            _check(checked[-1])
-        except ValueError as error:
-            raise ValueError(f"{file.name}, line {number}: {error}") from None
-    return checked
+    return rows_of(file, [f.name for f in fields(Row)], _checked)
+
+
+def _checked(line: dict[str, Any]) -> Row:
+    row = Row(**line | {"value": _json(line["value"])})
+    _check(row)
+    return row
 
 
 def _json(text: str) -> Any:
@@ -203,16 +201,15 @@ def _json(text: str) -> Any:
 
 
 def _check(row: Row) -> None:
-    for name, value, choices in (
-        ("paper", row.paper, TITLES), ("kind", row.kind, KINDS), ("origin", row.origin, ORIGINS),
-    ):  # fmt: skip
-        if value not in choices:
-            raise ValueError(f"unknown {name} {quote(value)}; choose one of {', '.join(filter(None, choices))}")
+    one_of("paper", row.paper, TITLES)
+    if row.kind:
+        one_of("kind", row.kind, KINDS)
+    if row.origin:
+        one_of("origin", row.origin, ORIGINS)
     method = row.registry or "fedavg"
     build(method)
     if row.kind == "training":
-        if row.name not in TRAINING:
-            raise ValueError(f"training has no hyperparameter {quote(row.name)}; there are {', '.join(TRAINING)}")
+        one_of("hyperparameter of training", row.name, TRAINING)
         Experiment(**{row.name: row.value})
     elif row.kind == "default":
         default = getattr(build(method), row.name, "none at all")

@@ -49,6 +49,10 @@ class TableSpec:
     marked: bool = True  # the best of a column, which only rows that compete have
     kind: ClassVar[str] = "results"
 
+    def sign(self, column: str) -> int:
+        """Return -1 for a column in which smaller is better, else 1."""
+        return -1 if self.lower_is_better is True or column in (self.lower_is_better or ()) else 1
+
 
 @dataclass(frozen=True)
 class DescriptionSpec:
@@ -186,7 +190,7 @@ def _contents(paper: str, names: Iterable[str], kinds: Collection[str]) -> dict[
     """
     rows = {
         row["name"]: row
-        for row in rows_of(PAPERS[paper].folder / "contents.csv", CONTENTS)
+        for row in rows_of(PAPERS[paper].folder / "contents.csv", CONTENTS, dict)
         if row["paper"] == paper and row["kind"] in kinds
     }
     if differing := ", ".join({name for name, row in rows.items() if row["kind"] != "description"} ^ set(names)):

@@ -10,7 +10,7 @@ from paperlib.checks import quote
 from paperlib.display.tables import DescriptionTable
 from paperlib.papers.catalogue import TITLES
 from paperlib.papers.claims import READING, Verdict, claims, verdict
-from paperlib.papers.judging import Entry, Evidence, entries, gathered
+from paperlib.papers.judging import Evidence, PrintedNumber, entries, gathered
 from paperlib.papers.settings import Overrides, described, overriding
 from paperlib.paths import figures as figures_folder
 
@@ -52,7 +52,7 @@ def claim_table(
     return DescriptionTable(title, NOTE + changed, pd.DataFrame(rows).set_index("claim"), folder / f"claims_{names[0]}")
 
 
-def _nothing(paper: str, needed: Sequence[Entry]) -> Evidence:
+def _nothing(paper: str, needed: Sequence[PrintedNumber]) -> Evidence:
     """Evidence without any run."""
     planned = {e for entry in needed for e in (*entry.cell.experiments, *entry.cell.baseline)}
     return Evidence(paper, "smoke", needed, {e: e for e in planned}, {})

@@ -15,7 +15,7 @@ from paperlib.files import write
 from paperlib.markup import Markup
 from paperlib.papers import TITLES
 from paperlib.papers.claims import Verdict, above, verdicts
-from paperlib.papers.judging import Entry, Evidence, entries, gathered
+from paperlib.papers.judging import Evidence, PrintedNumber, entries, gathered
 from paperlib.papers.scales import RULES
 from paperlib.paths import figures as figures_folder
 from paperlib.quantities.agreement import mean_interval
@@ -102,7 +102,7 @@ def numbers(evidence: Evidence) -> Records:
 
 def pairs(evidence: Evidence) -> Records:
     """How far the methods are above FedAvg in the places of the tables, over equal seeds: mean and 95 % interval."""
-    places: dict[tuple[str, str], list[Entry]] = {}
+    places: dict[tuple[str, str], list[PrintedNumber]] = {}
     for entry in evidence.entries:
         if entry.ranked and entry.is_accuracy and not entry.is_derived:
             places.setdefault((entry.table, entry.column), []).append(entry)
@@ -205,7 +205,7 @@ def _forest(base: Any, facts: Sequence[str], color: Any = None) -> dict[str, Any
     return chart
 
 
-def _place(evidence: Evidence, entry: Entry) -> dict[str, Any]:
+def _place(evidence: Evidence, entry: PrintedNumber) -> dict[str, Any]:
     title = TITLES[evidence.paper]
     record = {"paper": title, "place": f"{title} {entry.table}", "scale": evidence.scale, "column": entry.column}
     record |= {"method": entry.label, "data set": entry.row["dataset"]}

@@ -30,7 +30,7 @@ class Finished(NamedTuple):
 
     fields: dict[str, Any]
     summary: dict[str, Any]
-    places: list[index.Place]
+    places: list[index.Use]
     file: str = ""
     folder: Path | None = None
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from paperlib import papers
 from paperlib.papers.claims import VERDICTS, Claim, Verdict, verdicts
-from paperlib.papers.judging import Column, Entry, Evidence, columns, entries, gathered
+from paperlib.papers.judging import Column, Evidence, PrintedNumber, columns, entries, gathered
 from paperlib.quantities.agreement import UNKNOWN, correlation_interval
 from paperlib.random_streams import rng
 
@@ -97,7 +97,7 @@ def _rows(evidence: Evidence, judgeable: Sequence[Column], decided: Sequence[Ver
     return rows
 
 
-def _done(evidence: Evidence, listed: Sequence[Entry]) -> dict[str, Any]:
+def _done(evidence: Evidence, listed: Sequence[PrintedNumber]) -> dict[str, Any]:
     """How much is run, what it cost, and at scale paper how far it is from print."""
     done = [evidence.done(entry) for entry in listed]
     distances = []

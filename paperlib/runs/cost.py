@@ -179,7 +179,7 @@ def sizes(e: Experiment) -> tuple[int, int]:
     return e.train_size or train, e.test_size or test
 
 
-class Clock:
+class TimeLeft:
     """Estimates the time of a grid of runs, first by the cost model alone, then by the elapsed time.
 
     left: seconds of the whole grid on one thread, by the model. jobs: runs in parallel.

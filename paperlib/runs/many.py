@@ -95,7 +95,7 @@ class _Bar:
     def __init__(self, seconds: Mapping[Experiment, tuple[float, float]], shelf: Store, jobs: int, visible: bool):
         self.seconds, self.shelf, self.next_look = seconds, shelf, 0.0
         self.done = {e: shelf.rounds_done(e) for e in seconds}
-        self.clock = cost.Clock(self._left(), jobs)
+        self.clock = cost.TimeLeft(self._left(), jobs)
         total = sum(history_rows(e) for e in seconds)
         # A single run that is done in seconds needs no bar, which a notebook would keep when it is stored.
         delay = BRIEF if len(seconds) == 1 else 0

@@ -5,7 +5,7 @@ from typing import Any
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
 from paperlib.papers.fedacd.setting import METHODS, experiment
-from paperlib.papers.rows import TITLES, Row, cells_of, labelled, parse, printed_rows, runs_of
+from paperlib.papers.rows import TITLES, Row, added, cells_of, labelled, parse, printed_rows, runs_of
 from paperlib.papers.specs import table_specs
 
 by_beta, by_participants, by_epochs = labelled("β", "alpha"), labelled("K", "clients"), labelled("E", "local_epochs")
@@ -47,8 +47,7 @@ def together(read: str) -> Any:
         for alpha in (0.1, 0.05):
             for method in TOGETHER:
                 row = {**PROTOCOL, "alpha": alpha, "method": method}
-                key: dict[str, object] = {"row": method, "column": column(row)}
-                cells.append(Cell(key, read, None, None, "", tuple(runs_of(in_protocol, row, seeds))))
+                cells.append(added(method, column(row), read, runs_of(in_protocol, row, seeds)))
         return cells
 
     return by_seeds

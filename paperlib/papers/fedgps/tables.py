@@ -6,7 +6,7 @@ from typing import Any
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
 from paperlib.papers.fedgps.setting import METHODS, centralized, experiment
-from paperlib.papers.rows import TITLES, Row, cell_of, cells_of, printed_rows, runs_of
+from paperlib.papers.rows import TITLES, Row, added, cell_of, cells_of, printed_rows, runs_of
 from paperlib.papers.specs import table_specs
 
 Cells = Callable[[int], list[Cell]]
@@ -135,9 +135,7 @@ def parts(seeds: int) -> list[Cell]:
         ("scenario 1 accuracy", "best_accuracy", PARTS), ("‖e‖ / ‖v‖", "shift_ratio", SHIFTED),
     ):  # fmt: skip
         for name in names:
-            key: dict[str, object] = {"row": name, "column": column}
-            runs = tuple(runs_of(variant, {**CROSS_SILO, "method": name}, seeds))
-            cells.append(Cell(key, metric, None, None, "", runs))
+            cells.append(added(name, column, metric, runs_of(variant, {**CROSS_SILO, "method": name}, seeds)))
     return cells
 
 

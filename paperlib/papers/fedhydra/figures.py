@@ -10,7 +10,7 @@ from torch import Tensor
 from paperlib.data.datasets import DATASETS
 from paperlib.display import plots
 from paperlib.papers.diagrams import diagram
-from paperlib.papers.fedhydra import claims
+from paperlib.papers.fedhydra import numbers
 from paperlib.papers.fedhydra.curves import (
     ACCURACY,
     ALPHAS,
@@ -205,23 +205,23 @@ def times(results: Results) -> tuple[Figure, pd.DataFrame]:
 FIGURES = figure_specs("fedhydra", {
     "F1": heterogeneity,
     "F2": diagram("fedhydra_framework"),
-    "F3": (*curves("fmnist"), claims.overtakes("F3", "fmnist", (0.3, 0.1, 0.01))),
-    "F4": (*curves("cifar10"), claims.overtakes("F4", "cifar10", ALPHAS)),
-    "F5": (lambda seeds: all_of([STRATIFIED])(1), stratification, claims.weights),
+    "F3": (*curves("fmnist"), numbers.overtakes("F3", "fmnist", (0.3, 0.1, 0.01))),
+    "F4": (*curves("cifar10"), numbers.overtakes("F4", "cifar10", ALPHAS)),
+    "F5": (lambda seeds: all_of([STRATIFIED])(1), stratification, numbers.weights),
     "F6": by_epoch({f"{TITLES[dataset]} 2c/c": (dataset, None) for dataset in MODELS}),
     "F7": (
         all_of([place(dataset, alpha, "FedHydra", **other)
                 for dataset in MODELS for alpha in DATA for other in TEACHERS.values()]),
-        ensembles, claims.ensembles,
+        ensembles, numbers.ensembles,
     ),
     "F8": (
         all_of([longer(method, epochs) for epochs in EPOCHS for method in AT_ONCE]
                + [longer(method) for method in METHODS if method not in AT_ONCE]),
-        local_epochs, claims.local_epochs,
+        local_epochs, numbers.local_epochs,
     ),
     "F9": (lambda seeds: all_of([place("mnist", alpha, "FedHydra") for alpha in ALPHAS])(1), partitions),
-    "F10": (*curves("mnist"), claims.overtakes("F10", "mnist", ALPHAS)),
-    "F11": (*curves("svhn"), claims.overtakes("F11", "svhn", ALPHAS)),
+    "F10": (*curves("mnist"), numbers.overtakes("F10", "mnist", ALPHAS)),
+    "F11": (*curves("svhn"), numbers.overtakes("F11", "svhn", ALPHAS)),
     "F12": (lambda seeds: all_of(SHOWN)(1), synthetic),
-    "F13": (all_of([place("cifar10", 0.5, method) for method in TIMED]), times, claims.times),
+    "F13": (all_of([place("cifar10", 0.5, method) for method in TIMED]), times, numbers.times),
 })  # fmt: skip

@@ -11,7 +11,7 @@ from paperlib.experiment import Experiment
 from paperlib.oneshot.fedhydra import AUTHORS
 from paperlib.papers.cells import Cell, final_in_round
 from paperlib.papers.fedhydra.setting import LOCAL, METHODS, MODELS, experiment, place
-from paperlib.papers.rows import TITLES, Row, all_rows, cell_of, cells_of, labelled, parse, printed_rows, runs_of
+from paperlib.papers.rows import TITLES, Row, added, all_rows, cell_of, cells_of, labelled, parse, printed_rows, runs_of
 from paperlib.papers.specs import TableSpec, table_specs
 from paperlib.runs.store import Run
 
@@ -90,8 +90,8 @@ def best_above_last(seeds: int) -> list[Cell]:
             assert isinstance(spec, TableSpec)
             same = [cell for cell in spec.cells(seeds) if cell.key["row"] == method]
             if same and method not in AT_ONCE:
-                runs = tuple(dict.fromkeys(e for cell in same for e in cell.experiments))
-                cells.append(Cell({"row": method, "column": name}, "points", None, None, "", runs, joint=_lost))
+                runs = dict.fromkeys(e for cell in same for e in cell.experiments)
+                cells.append(added(method, name, "points", runs, joint=_lost))
     return cells
 
 
@@ -136,12 +136,11 @@ OPEN: dict[str, dict[str, Any]] = {
 
 
 def open_questions(seeds: int) -> list[Cell]:
-    cells = []
-    for row, options in OPEN.items():
-        runs = with_options(place("cifar10", 0.5, "FedHydra"), options, seeds)
-        key: dict[str, object] = {"row": row, "column": "CIFAR-10 α=0.5"}
-        cells.append(Cell(key, "final_accuracy", None, None, "", runs, chance_fails=False))
-    return cells
+    where, own = "CIFAR-10 α=0.5", place("cifar10", 0.5, "FedHydra")
+    return [
+        added(row, where, "final_accuracy", with_options(own, options, seeds), chance_fails=False)
+        for row, options in OPEN.items()
+    ]
 
 
 def with_options(row: Row, options: dict[str, Any], seeds: int) -> tuple[Experiment, ...]:
@@ -175,9 +174,8 @@ def variants(rows: Variants, alphas: Sequence[float | None]) -> Callable[[int], 
                 row = place(dataset, alpha, method)
                 value = printed_at[dataset, row["partition"], row["alpha"], method]
                 column = by_both(row) if alpha else f"{by_data(row)} 2c/c"
-                key: dict[str, object] = {"row": label, "column": column}
-                runs = with_options(row, options, seeds)
-                cells.append(Cell(key, "final_accuracy", value, None, "", runs, chance_fails=False))
+                cell = added(label, column, "final_accuracy", with_options(row, options, seeds), chance_fails=False)
+                cells.append(dataclasses.replace(cell, printed=value))
         return cells
 
     return by_seeds

@@ -6,7 +6,7 @@ from typing import Any
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell, Reading
 from paperlib.papers.fedimpro.setting import BASIC, METHODS, centralized, experiment
-from paperlib.papers.rows import TITLES, Row, cell_of, cells_of, parse, printed_rows, runs_of
+from paperlib.papers.rows import TITLES, Row, added, cell_of, cells_of, parse, printed_rows, runs_of
 from paperlib.papers.specs import table_specs
 from paperlib.runs.store import Run
 
@@ -82,9 +82,8 @@ def cuts_of_the_cnn(seeds: int) -> list[Cell]:
     cells = []
     for alpha in (0.1, 0.05):
         for method in BY_CUT:
-            row = {"alpha": alpha, "method": method}
-            key: dict[str, object] = {"row": method, "column": f"CIFAR-10 a={alpha:g}"}
-            cells.append(Cell(key, "best_accuracy", None, None, "", tuple(runs_of(by_cut, row, seeds))))
+            runs = runs_of(by_cut, {"alpha": alpha, "method": method}, seeds)
+            cells.append(added(method, f"CIFAR-10 a={alpha:g}", "best_accuracy", runs))
     return cells
 
 
@@ -102,7 +101,7 @@ def weights(seeds: int) -> list[Cell]:
     for name, (method, options) in BY_WEIGHT.items():
         runs = runs_of(experiment, {**BASIC, "method": method}, seeds)
         runs = [e.replace(method_options={**e.method_options, **options}) for e in runs]
-        cells.append(Cell({"row": name, "column": place(BASIC)}, "best_accuracy", None, None, "", tuple(runs)))
+        cells.append(added(name, place(BASIC), "best_accuracy", runs))
     return cells
 
 
@@ -142,9 +141,9 @@ def statistics(run: Run, fedavg: Run | None) -> float:
     return 1e3 * (megabytes(run) - megabytes(fedavg))
 
 
-def seconds_per_round(bandwidth: float) -> Callable[[Run, Run | None], float]:
-    """Time to send the model to ten clients, one after the other; bandwidth in MB/s."""
-    return lambda run, _: 10 * megabytes(run) / bandwidth
+def transfer(bandwidth: float, times: float, unit: float) -> Callable[[Run, Run | None], float]:
+    """The time to send the model to ten clients, one after the other, so many times; bandwidth in MB/s, unit in s."""
+    return lambda run, _: times * (10 * megabytes(run) / bandwidth) / unit
 
 
 # metric -> description, unit, method, reading of its run (with FedAvg's as baseline); None: a given number
@@ -155,20 +154,14 @@ STATED: dict[str, tuple[str, str, str, Reading | None]] = {
     "bandwidth_high_megabytes_per_second": ("bandwidth of the internet, to", "MB/s", "", None),
     "cluster_bandwidth_low_gigabytes_per_second": ("bandwidth of a cluster, from", "GB/s", "", None),
     "cluster_bandwidth_high_gigabytes_per_second": ("bandwidth of a cluster, to", "GB/s", "", None),
-    "seconds_per_round_low": ("one round, 10 clients, 10 MB/s", "seconds", "FedAvg", seconds_per_round(10)),
-    "seconds_per_round_high": ("one round, 10 clients, 1 MB/s", "seconds", "FedAvg", seconds_per_round(1)),
-    "seconds_1000_rounds_low": (
-        "1000 rounds, 10 clients, 10 MB/s", "seconds", "FedAvg", lambda r, b: 1000 * seconds_per_round(10)(r, b),
-    ),
-    "seconds_1000_rounds_high": (
-        "1000 rounds, 10 clients, 1 MB/s", "seconds", "FedAvg", lambda r, b: 1000 * seconds_per_round(1)(r, b),
-    ),
-    "hours_1000_rounds_low": (
-        "1000 rounds, 10 clients, 10 MB/s", "hours", "FedAvg", lambda r, b: seconds_per_round(10)(r, b) / 3.6,
-    ),
-    "hours_1000_rounds_high": (
-        "1000 rounds, 10 clients, 1 MB/s", "hours", "FedAvg", lambda r, b: seconds_per_round(1)(r, b) / 3.6,
-    ),
+    **{
+        f"{what}_{end}": (f"{rounds}, 10 clients, {speed} MB/s", unit, "FedAvg", transfer(speed, times, seconds))
+        for what, rounds, unit, times, seconds in (
+            ("seconds_per_round", "one round", "seconds", 1, 1), ("hours_1000_rounds", "1000 rounds", "hours", 1, 3.6),
+            ("seconds_1000_rounds", "1000 rounds", "seconds", 1000, 1),
+        )
+        for end, speed in (("low", 10), ("high", 1))
+    },
 }  # fmt: skip
 
 

@@ -12,8 +12,8 @@ from paperlib.display import plots
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import failed
 from paperlib.papers.diagrams import diagram
-from paperlib.papers.gc_fed import claims, diagrams
-from paperlib.papers.gc_fed.claims import accuracy_of, best_smoothed
+from paperlib.papers.gc_fed import diagrams, numbers
+from paperlib.papers.gc_fed.numbers import accuracy_of, best_smoothed
 from paperlib.papers.gc_fed.setting import (
     BORDER,
     DYNAMICS,
@@ -240,11 +240,11 @@ FIGURES = figure_specs("gc_fed", {
     "F1": (participation_experiments, participation),
     "F2": diagram("gc_fed_overview"),
     "F3": diagrams.projection,
-    "F4": (dynamics_experiments, dynamics, claims.fluctuation),
+    "F4": (dynamics_experiments, dynamics, numbers.fluctuation),
     "F5": partitions,
-    "F6": (training_experiments, training_dynamics, claims.rounds),
+    "F6": (training_experiments, training_dynamics, numbers.rounds),
     "F7": (similarity_experiments, similarity),
     "F8": diagrams.means,
-    "F9": (border_experiments, border, claims.best_border),
-    "F10": (impact_experiments, impact, claims.best_rate),
+    "F9": (border_experiments, border, numbers.best_border),
+    "F10": (impact_experiments, impact, numbers.best_rate),
 })  # fmt: skip

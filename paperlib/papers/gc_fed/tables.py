@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from paperlib.papers.cells import Cell
 from paperlib.papers.gc_fed.setting import METHODS, OWN, experiment, experiments_of
-from paperlib.papers.rows import TITLES, Row, cells_of, parse, printed_rows
+from paperlib.papers.rows import TITLES, Row, added, cells_of, parse, printed_rows
 from paperlib.papers.specs import table_specs
 
 
-def cells(
+def printed(
     name: str, column: Callable[[Row], str], row: Callable[[Row], str] | None = None, *metrics: str
 ) -> Callable[[int], list[Cell]]:
     """The cells of a printed table, by number of seeds."""
@@ -30,22 +30,20 @@ def integration(row: Row) -> str:
 
 def mnist(seeds: int) -> list[Cell]:
     """Table 5 continued on MNIST, which the paper does not use but every machine can get."""
-    added = []
+    cells = []
     for method in OWN:
         for alpha in (0.05, 0.1):
             row = {"dataset": "mnist", "model": "cnn", "alpha": alpha, "clients": 100, "sampled": 5, "rounds": 200}
-            key: dict[str, object] = {"row": method, "column": setting(row)}
-            runs = tuple(experiments_of([(row, method)], seeds))
-            added.append(Cell(key, "test_accuracy", None, None, "", runs))
-    return added
+            cells.append(added(method, setting(row), "test_accuracy", experiments_of([(row, method)], seeds)))
+    return cells
 
 
 TABLES = table_specs("gc_fed", {
-    "T2": cells("T2", lambda r: r["metric"].removeprefix("diff_"), None, "diff_mean", "diff_std", "diff_min"),
-    "T4": cells("T4", setting),
-    "T5": cells("T5", setting),
+    "T2": printed("T2", lambda r: r["metric"].removeprefix("diff_"), None, "diff_mean", "diff_std", "diff_min"),
+    "T4": printed("T4", setting),
+    "T5": printed("T5", setting),
     "E1": mnist,
-    "T6": cells("T6", setting),
-    "T7": cells("T7", setting, integration),
-    "T8": cells("T8", setting, lambda r: parse(r["setting"])["mu"]),
+    "T6": printed("T6", setting),
+    "T7": printed("T7", setting, integration),
+    "T8": printed("T8", setting, lambda r: parse(r["setting"])["mu"]),
 })  # fmt: skip

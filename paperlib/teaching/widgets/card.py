@@ -75,7 +75,7 @@ def papers_of(name: str) -> list[tuple[str, str]]:
     return [(TITLES[paper], paper) for paper in comparing] or [("none of the papers", NONE)]
 
 
-class Entry(NamedTuple):
+class CardCell(NamedTuple):
     """One cell: its value, larger is better, -inf for a run that failed, None where there is none; and its text.
 
     methods: the registered ones that it is of.
@@ -89,7 +89,7 @@ class Entry(NamedTuple):
 
 
 @cache
-def columns(paper: str, name: str, scale: str) -> dict[str, dict[str, Entry]]:
+def columns(paper: str, name: str, scale: str) -> dict[str, dict[str, CardCell]]:
     """Column -> row -> entry of a table, from the runs that are done."""
     spec = papers.TABLES[paper][name]
     assert isinstance(spec, TableSpec)
@@ -99,13 +99,12 @@ def columns(paper: str, name: str, scale: str) -> dict[str, dict[str, Entry]]:
     if has_runs:
         cells = [scaled(cell, scale) for cell in cells]
         runs = finished({e for cell in cells for e in (*cell.experiments, *cell.baseline)})
-    entries: dict[str, dict[str, Entry]] = {}
+    entries: dict[str, dict[str, CardCell]] = {}
     for cell in cells:
         label = str(cell.key["column"])
-        sign = -1 if spec.lower_is_better is True or label in (spec.lower_is_better or ()) else 1
-        ours = value(cell, runs, scale)
+        sign, ours = spec.sign(label), value(cell, runs, scale)
         by = {method for e in cell.experiments for method in (e.method, e.method_options.get("base", e.method))}
-        entries.setdefault(label, {})[str(cell.key["row"])] = Entry(
+        entries.setdefault(label, {})[str(cell.key["row"])] = CardCell(
             -np.inf if cell.note == "failed" else None if cell.printed is None else sign * cell.printed,
             cell.note if cell.printed is None or np.isnan(cell.printed) else f"{cell.printed:.2f}",
             -np.inf if ours.status in ("failed", "not reached") else None if ours.mean is None else sign * ours.mean,
