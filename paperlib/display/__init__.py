@@ -1,1 +1,1 @@
-"""What readers see: plots in one style, and tables in a notebook, a terminal and LaTeX."""
+"""Display: plots in one style, and tables in a notebook, a terminal and LaTeX."""

@@ -1,4 +1,4 @@
-"""Where a table or figure is saved: nothing that more runs stand behind is replaced.
+"""Saving of tables and figures: nothing that more runs stand behind is replaced.
 
 Beside the files of a result lies ``<name>.json``, which names the runs that it was made from.
 """
@@ -11,7 +11,7 @@ FEWER_RUNS = "fewer_runs"
 
 
 def place(path: Path, runs: Collection[str]) -> tuple[Path, str]:
-    """Where what is made from these runs (digests) goes, and a sentence if that is not ``path``; the folder is made.
+    """Return the path to save to (created if missing), and a note if it differs from ``path``.
 
     path: without suffix. It is given up where what lies there was made from more runs, for a folder beside it.
     """

@@ -69,7 +69,7 @@ def figures(paper: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Request:
-    """What a table or figure is asked for with; the keywords of `table`, `figure` and `experiments`.
+    """A request for a table or figure; the keywords of `table`, `figure` and `experiments`.
 
     scale: "smoke", "mini", "small", "paper", or a budget in operations per run, such as 1e14 (see `papers.scales`).
     seeds: number of seeds, 0 to seeds - 1.
@@ -133,13 +133,13 @@ class OpenPaper:
         return result
 
     def claims(self, *tables: str) -> DescriptionTable:
-        """What the paper claims about these tables, and what our runs say of it; see `paperlib.papers.verdicts`."""
+        """Return the claims of the paper about these tables with our verdicts; see `paperlib.papers.verdicts`."""
         how = {name: self._how[name] for name in ("store", "overrides") if name in self._how}
         return claim_table(self._name, tables, scale_name(self._how.get("scale", "smoke")), **how)
 
     @property
     def caption(self) -> Note:
-        """What all tables and figures so far are made from, each line once, with the names of those it holds for."""
+        """Return the lines of all captions so far, each once, with the names of the tables and figures it holds for."""
         names: dict[str, list[str]] = {}
         for name, of_one in self._captions.items():
             for line in of_one:

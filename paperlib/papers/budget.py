@@ -46,7 +46,7 @@ RESNETS = {*SHALLOWER, *SHALLOWER.values()}
 
 
 class Target(NamedTuple):
-    """What to reduce: the printed reference run; with the clients' own networks, the budget and the reductions."""
+    """A run to reduce: the printed reference run; with the clients' own networks, the budget and the reductions."""
 
     printed: Experiment
     client_models: tuple[str, ...]
@@ -290,7 +290,7 @@ def residual(reduce: Reduction) -> Reduction:
 
 
 def one_shot_setting(e: Experiment) -> bool:
-    """Whether a run belongs to the comparison of one-shot methods, like FedAvg's runs on pixels in [0, 1]."""
+    """Return True for a run of the comparison of one-shot methods, like FedAvg's runs on pixels in [0, 1]."""
     return is_one_shot(e) or e.pixels == "unit"
 
 
@@ -301,7 +301,7 @@ def _largest(values: Sequence[Number], make: Callable[[Number], Experiment], bud
 
 
 def _takes(e: Experiment, target: Target) -> bool:
-    """Whether all networks of an experiment accept its width and its images."""
+    """Return True if all networks of an experiment accept its width and its images."""
     shape, classes = cost.images(e)
     return all(_builds(model, shape, classes, e.width) for model in {e.model, *target.client_models})
 

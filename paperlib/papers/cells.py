@@ -47,7 +47,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Value:
-    """What we have for a cell.
+    """Our value of a cell.
 
     status: "printed only" (no run can reproduce it), "not run", "failed", "not reached", "not comparable" (a reduced
     run has no such quantity), or "n of m seeds".
@@ -107,7 +107,7 @@ BETWEEN_ROUNDS = (*DIFFERENCES, "fluctuation_lower_bound")
 
 
 def comparable(cell: Cell, run: Run) -> bool:
-    """Whether a run, which may be reduced, has the quantity of the cell."""
+    """Return True if a run, which may be reduced, has the quantity of the cell."""
     return cell.metric not in BETWEEN_ROUNDS or run.experiment.eval_every == 1
 
 

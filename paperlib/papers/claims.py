@@ -187,7 +187,7 @@ def _conditions(text: str) -> dict[str, list[str]]:
 
 
 def _matches(row: Mapping[str, Any], conditions: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a printed row, or its setting, has one of the values of every condition."""
+    """Return True if a printed row, or its setting, has one of the values of every condition."""
     known = {**row, **parse(row["setting"])}
     return all(
         known.get(name) is not None
@@ -243,7 +243,7 @@ def _is_rival(claim: Claim, rival: str, other: PrintedNumber, entry: PrintedNumb
 
 
 def verdict(claim: Claim, evidence: Evidence) -> Verdict:
-    """What our runs say of a claim.
+    """Decide a claim by our runs.
 
     In each setting the method is paired, seed by seed, with its rival: of several others the one that print has in
     front, for the best of ours on the same seeds would win too often. A setting counts if both have three seeds in

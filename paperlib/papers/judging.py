@@ -73,11 +73,11 @@ class PrintedNumber:
 
     @property
     def is_derived(self) -> bool:
-        """Whether the number only summarises others, and so is no further evidence."""
+        """Return True if the number only summarises others, and so is no further evidence."""
         return self.row["metric"] == "speedup" or self.row["scenario"] in ("mean", "average")
 
     def place(self, without: Iterable[str] = ()) -> tuple[Any, ...]:
-        """Where the number was measured, leaving out some fields."""
+        """Return the place at which the number was measured, leaving out some fields."""
         return tuple(self.row[field] for field in PLACE if field not in without)
 
 
@@ -109,7 +109,7 @@ def family(paper: str, method: str) -> str | None:
 
 
 def foreign(printed: Experiment, run: Experiment) -> bool:
-    """Whether the images of the run are of another kind than those of the paper."""
+    """Return True if the images of the run are of another kind than those of the paper."""
     return DATASETS[printed.dataset].kind != DATASETS[run.dataset].kind
 
 

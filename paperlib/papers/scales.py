@@ -179,7 +179,7 @@ def _core_seconds(experiments: Sequence[Experiment], budget: str) -> float:
 
 
 def rules(scale: Scale, experiments: Sequence[Experiment]) -> str:
-    """What a reader must know about the numbers of a scale: one line, and for a budget one more per setting.
+    """Explain the numbers of a scale to a reader: one line, and for a budget one more per setting.
 
     experiments: of a table or figure at the paper's scale.
     """

@@ -55,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Setting:
-    """How a paper runs a method: its name in the registry, its options, and fields of the Experiment."""
+    """A method as a paper runs it: its name in the registry, its options, and fields of the Experiment."""
 
     method: str
     options: dict[str, Any]
@@ -106,7 +106,7 @@ def methods(paper: str) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def setting(paper: str, method: str, dataset: str, **printed: Any) -> Setting:
-    """How the paper runs a method on a data set, with the active overrides.
+    """Return the setting of a method on a data set in the paper, with the active overrides.
 
     printed: training fields that the paper prints for this cell; they take precedence over the file.
     """

@@ -244,7 +244,7 @@ def result_table(cells: Sequence[Cell], results: Results, rows_are: str) -> Resu
 
 
 def unlike(cell: Cell, scale: str) -> bool:
-    """Whether our value is not of the quantity that is printed, so that the two have no difference.
+    """Return True if ours and print are different quantities, so that no difference is shown.
 
     Below scale paper the accuracy to be reached is another; and a bound is no value.
     """
@@ -252,7 +252,7 @@ def unlike(cell: Cell, scale: str) -> bool:
 
 
 def _caption(experiments: list[Experiment], cells: Sequence[Cell], results: Results) -> str:
-    """That of `caption`, and what must be known of the values of these cells."""
+    """Return `caption` with notes on targets, unequal seeds and missing quantities of these cells."""
     text = caption(experiments, results)
     if results.scale != "paper" and any(cell.metric in TO_TARGET for cell in cells):
         text += f"\n{TARGETS}"

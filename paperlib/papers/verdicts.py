@@ -59,7 +59,7 @@ def _nothing(paper: str, needed: Sequence[PrintedNumber]) -> Evidence:
 
 
 def _row(decided: Verdict) -> dict[str, str]:
-    """What is quoted of a verdict."""
+    """Return the row of a verdict as text."""
     row = {
         "claim": decided.claim.claim + (" (our reading)" if decided.claim.section == READING else ""),
         "printed": f"{points(decided.printed)} ({decided.in_print[0]} of {decided.in_print[1]})",

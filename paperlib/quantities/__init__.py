@@ -1,1 +1,1 @@
-"""What is computed from finished runs: curves, ranks, risks, distances between distributions, agreement of orders."""
+"""Quantities of finished runs: curves, ranks, risks, distances between distributions, agreement of orders."""

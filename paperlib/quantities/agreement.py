@@ -1,4 +1,4 @@
-"""How far two rankings agree, and what a difference between two methods is worth: functions of arrays.
+"""Agreement of two rankings, and the worth of a difference between two methods: functions of arrays.
 
 Larger is better everywhere; -inf is a run that failed, which comes last and loses.
 """

@@ -61,7 +61,7 @@ def started(experiment: Experiment, store: Store) -> BackgroundRun | None:
 
 
 def worked_on(experiment: Experiment, store: Store) -> bool:
-    """Whether any process holds the lock of the run. The system releases the lock when the process dies."""
+    """Return True if a process holds the lock of the run. The system releases the lock when the process dies."""
     if not store.folder(experiment).exists():
         return False
     try:

@@ -43,7 +43,7 @@ def device_name(device: str) -> str:
 
 @cache
 def machine() -> str:
-    """What the bits of a run depend on beside its device: processor, instruction sets, and versions of libraries."""
+    """Describe what decides the bits of a run beside its device: processor, instruction sets, versions of libraries."""
     processor = platform.processor() or platform.machine()
     with suppress(OSError, StopIteration), open("/proc/cpuinfo", encoding="utf-8") as lines:
         processor = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

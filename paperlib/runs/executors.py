@@ -29,7 +29,7 @@ from paperlib.runs.runner import run
 
 @dataclass(frozen=True)
 class Place:
-    """Where each run is computed. store: folder. device: as in `run`. cores: threads of one run.
+    """The store, device and cores of each run. store: folder. device: as in `run`. cores: threads of one run.
 
     methods: those that are not the package's, as `own_methods.pack` gives them.
     """

@@ -22,7 +22,7 @@ SUBSETS = 100  # random subsets of each size
 
 
 def adaptability(snapshot: RoundSnapshot) -> dict[str, float]:
-    """How well one model serves all clients (FedACD, section 4.1).
+    """Measure how well one model serves all clients (FedACD, section 4.1).
 
     client_accuracy: percent, of the global model on test sets with each client's label shares, mean over all clients
     (Table 2). After the last round also, as means over the local models: adaptability_risk, a share (Eq. 3, Table 3),

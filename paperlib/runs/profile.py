@@ -151,7 +151,7 @@ def _named(path: object) -> object:
 
 
 def _writable(path: Path | str) -> bool:
-    """Whether the path names a file in an existing folder; os.path accepts any name without an error."""
+    """Return True if the path names a file in an existing folder; os.path accepts any name without an error."""
     if not isinstance(path, Path | str) or not 0 < len(os.path.basename(path)) < 250 or os.path.isdir(path):
         return False
     return os.path.isdir(os.path.dirname(path) or ".")

@@ -69,7 +69,7 @@ def _is_truth(value: Any) -> bool:
 
 
 def _is_shallow(value: Any, depth: int = DEEPEST) -> bool:
-    """Whether a JSON value has at most ``depth`` levels."""
+    """Return True if a JSON value has at most ``depth`` levels."""
     if not isinstance(value, list | dict):
         return True
     inner = value.values() if isinstance(value, dict) else value

@@ -156,7 +156,7 @@ def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progres
 
 
 def _in_turn(places: Counter[str]) -> str:
-    """Where a run was played: cpu, or such as NVIDIA H200 (758 rounds), then cpu (42 rounds)."""
+    """Name the devices of a run in turn: cpu, or such as NVIDIA H200 (758 rounds), then cpu (42 rounds)."""
     if len(places) == 1:
         return next(iter(places))
     return ", then ".join(f"{place} ({rounds} rounds)" for place, rounds in places.items())

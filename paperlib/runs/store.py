@@ -194,7 +194,7 @@ class Store:
             yield folder
 
     def has(self, name: str) -> bool:
-        """Whether a shared folder exists, and is no link."""
+        """Return True if a shared folder exists, and is no link."""
         folder = self.path / name
         return folder.is_dir() and not folder.is_symlink() and not folder.parent.is_symlink()
 

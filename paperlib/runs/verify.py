@@ -52,7 +52,7 @@ def _said(folder: Path, errors: Iterator[str], remedy: str) -> Iterator[str]:
 
 
 def _of_run(folder: Path) -> Iterator[str]:
-    """What is wrong with a run, finished or begun."""
+    """Say what is wrong with a run, finished or begun."""
     if not os.path.lexists(folder / SUMMARY) and not os.path.lexists(folder / STATE):
         return  # nothing is finished or saved: the run begins from the start
     e = Experiment(**read_description(folder))
@@ -73,7 +73,7 @@ def _of_run(folder: Path) -> Iterator[str]:
 
 
 def _of_clients(folder: Path) -> Iterator[str]:
-    """What is wrong with the trained clients of one-shot methods."""
+    """Say what is wrong with the trained clients of one-shot methods."""
     files = recorded(folder)["files"]
     for path in sorted(folder.glob("*.safetensors")):
         try:
