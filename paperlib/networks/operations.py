@@ -1,7 +1,7 @@
 """Floating-point operations of networks, counted once and looked up afterwards.
 
 Counting takes a tenth of a second per network, and a list of runs asks for hundreds of them. The file holds those that
-the papers' runs need at scales mini and small; `paperlib.papers.operations.update` counts them anew.
+the papers' runs need at scales mini and small; `docs/studies/operations.py` counts them anew.
 """
 
 import json

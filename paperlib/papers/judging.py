@@ -219,15 +219,9 @@ def calibrated() -> dict[str, float]:
 @cache
 def work(experiment: Experiment) -> float:
     """Floating-point operations of a run, as if its method were FedAvg, unless it is one-shot."""
-    e = experiment
-    if is_one_shot(e) or e.method == "fedavg":
-        return _operations(e.replace(seed=0, partition_seed=0))
-    return work(e.replace(seed=0, partition_seed=0, method="fedavg", method_options={}))
-
-
-@cache
-def _operations(experiment: Experiment) -> float:
-    return cost.operations(experiment)
+    fedavg = {} if is_one_shot(experiment) else {"method": "fedavg", "method_options": {}}
+    e = experiment.replace(seed=0, partition_seed=0, **fedavg)
+    return cost.operations(e) if e == experiment else work(e)
 
 
 # -- columns

@@ -104,7 +104,8 @@ def runs_of(make: Make, row: Row, seeds: int) -> list[Experiment]:
 def federation(row: Row) -> dict[str, Any]:
     """The numeric fields of an Experiment that a row states."""
     whole = ("clients", "sampled", "rounds", "local_epochs")
-    return {"alpha": float(row["alpha"])} | {name: int(row[name]) for name in whole}
+    numbers = {name: int(row[name]) for name in whole if row.get(name)}
+    return numbers | ({"alpha": float(row["alpha"])} if row.get("alpha") else {})
 
 
 def stacked(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:

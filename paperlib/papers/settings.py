@@ -24,6 +24,7 @@ from paperlib.experiment import Experiment
 from paperlib.options import options_of
 from paperlib.papers.catalogue import PAPERS, TITLES
 from paperlib.papers.printed import check_paper, rows_of
+from paperlib.papers.rows import federation
 from paperlib.paths import PAPER_VALUES
 
 FILE = PAPER_VALUES / "hyperparameters.csv"
@@ -60,6 +61,12 @@ class Setting:
     method: str
     options: dict[str, Any]
     training: dict[str, Any]
+
+    def experiment(self, row: Mapping[str, Any], seed: int, **fields: Any) -> Experiment:
+        """Return the run behind a printed number; fields: those that neither its row nor the method states alike."""
+        named = {"dataset": row["dataset"], "model": row["model"], "method": self.method, "seed": seed}
+        own = named | {"method_options": self.options, "partition_seed": seed}
+        return Experiment(**(own | federation(row) | self.training | fields))
 
 
 def build(method: str, options: Mapping[str, Any] | None = None) -> Any:

@@ -6,7 +6,7 @@ open; they are those of FedNH's public code, which has the same protocol. A run'
 """
 
 from paperlib.experiment import Experiment
-from paperlib.papers.rows import Row, federation, parse
+from paperlib.papers.rows import Row, parse
 from paperlib.papers.settings import methods, setting
 
 MODELS = {"cnn": "fedacd_cnn", "resnet18": "fedacd_resnet18"}
@@ -25,15 +25,5 @@ def experiment(row: Row, seed: int) -> Experiment:
         options["mixup"] = 0.0
     elif method != "fedacd" and varied.get("mixup") == "1":
         options, method = (options | {"base": method} if method != "fedavg" else options), "mixup"
-    return Experiment(
-        dataset=row["dataset"],
-        model=MODELS[row["model"]],
-        partition="dirichlet_two_classes",
-        min_samples=10,
-        method=method,
-        method_options=options,
-        seed=seed,
-        partition_seed=seed,
-        measure=("adaptability",),
-        **(federation(row) | chosen.training),
-    )
+    fields = {"model": MODELS[row["model"]], "partition": "dirichlet_two_classes", "measure": ("adaptability",)}
+    return chosen.experiment(row, seed, method=method, method_options=options, min_samples=10, **fields)

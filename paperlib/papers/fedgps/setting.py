@@ -7,7 +7,7 @@ is FedAvg's best, rounded down.
 """
 
 from paperlib.experiment import Experiment
-from paperlib.papers.rows import Row, federation
+from paperlib.papers.rows import Row
 from paperlib.papers.settings import methods, setting
 
 # With 500 clients no draw gives each of them ten samples.
@@ -23,17 +23,11 @@ def experiment(row: Row, seed: int) -> Experiment:
     if row["partition"] == "classes_per_client":
         row = {**row, **CLASSES_PER_CLIENT}
     chosen = setting("fedgps", row["method"], row["dataset"])
-    return Experiment(
-        dataset=row["dataset"],
-        model=row["model"],
-        partition=PARTITIONS[row["partition"]],
-        min_samples=MIN_SAMPLES.get(int(row["clients"]), 10),
-        method=chosen.method,
-        method_options=chosen.options,
-        seed=seed,
-        partition_seed=int(row["scenario"]) - 1,
-        measure=("shift",) if row["method"].startswith("FedGPS") else (),
-        **(federation(row) | chosen.training),
+    measure = ("shift",) if row["method"].startswith("FedGPS") else ()
+    least, scenario = MIN_SAMPLES.get(int(row["clients"]), 10), int(row["scenario"]) - 1
+    partition = PARTITIONS[row["partition"]]
+    return chosen.experiment(
+        row, seed, partition=partition, partition_seed=scenario, min_samples=least, measure=measure
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from paperlib.experiment import Experiment
 from paperlib.oneshot import REGISTRY
-from paperlib.papers.rows import Row, federation, parse
+from paperlib.papers.rows import Row, parse
 from paperlib.papers.settings import methods, setting
 
 METHODS = methods("fedhydra")
@@ -33,20 +33,10 @@ def experiment(row: Row, seed: int) -> Experiment:
             if options[name] == getattr(REGISTRY[chosen.method], name):  # then it is the run of Table 1
                 del options[name]
     heterogeneous = row["model"] == "heterogeneous"
-    fields = federation(row) | {"alpha": None if partition == "two_classes" else float(row["alpha"])}
-    return Experiment(
-        dataset=row["dataset"],
-        model="resnet18" if heterogeneous else row["model"],
-        client_models=CLIENT_MODELS if heterogeneous else (),
-        partition=partition,
-        min_samples=10,
-        method=chosen.method,
-        method_options=options,
-        pixels="unit",
-        seed=seed,
-        partition_seed=seed,
-        **(fields | chosen.training),
-    )
+    fields: dict[str, Any] = {"model": "resnet18", "client_models": CLIENT_MODELS} if heterogeneous else {}
+    if partition == "two_classes":
+        fields["alpha"] = None
+    return chosen.experiment(row, seed, partition=partition, min_samples=10, pixels="unit", **fields)
 
 
 def place(dataset: str, alpha: float | None, method: str, **other: Any) -> Row:

@@ -16,7 +16,7 @@ from typing import Any
 
 from paperlib.experiment import Experiment
 from paperlib.papers.printed import printed_table
-from paperlib.papers.rows import Row, federation, parse
+from paperlib.papers.rows import Row, parse
 from paperlib.papers.settings import methods, setting
 
 CLASSES = {"cifar100": 100}
@@ -54,18 +54,8 @@ def experiment(row: Row, seed: int) -> Experiment:
         training["momentum"] = float(varied["momentum"])
     if varied.get("lr_schedule") == "exponential":
         training["lr_decay"] = DECAY
-    return Experiment(
-        dataset=row["dataset"],
-        model=row["model"],
-        partition="dirichlet_capped",
-        min_samples=CLASSES.get(row["dataset"], 10),
-        method=chosen.method,
-        method_options=options,
-        seed=seed,
-        partition_seed=seed,
-        measure=("weight_divergence",),
-        **(federation(row) | training),
-    )
+    fields = {"partition": "dirichlet_capped", "measure": ("weight_divergence",)}
+    return chosen.experiment(row, seed, min_samples=CLASSES.get(row["dataset"], 10), **fields)
 
 
 def femnist(row: Row, seed: int) -> Experiment:
@@ -74,11 +64,7 @@ def femnist(row: Row, seed: int) -> Experiment:
     options = chosen.options
     if chosen.method == "fedimpro":
         options = {"schedule": "mix", "ramp": FEMNIST["rounds"] * FEMNIST["local_epochs"]} | options
-    counts = {name: int(FEMNIST[name]) for name in ("clients", "sampled", "rounds", "local_epochs")}
-    return Experiment(
-        dataset="femnist", model=FEMNIST["model"], partition="natural", alpha=None, method=chosen.method,
-        method_options=options, seed=seed, partition_seed=seed, **(counts | chosen.training),
-    )  # fmt: skip
+    return chosen.experiment(FEMNIST, seed, method_options=options, partition="natural", alpha=None)
 
 
 def centralized(dataset: str, seed: int) -> Experiment:

@@ -40,21 +40,11 @@ def experiment(row: Mapping[str, Any], seed: int) -> Experiment:
         if method != "fedavg":
             options["base"] = method
         method, options = outer.method, outer.options | options
-    rounds = row["rounds"] or ROUNDS[row["dataset"]]
-    return Experiment(
-        dataset=DATASETS.get(row["dataset"], row["dataset"]),
-        model=MODELS.get(row["model"], row["model"]),
-        partition="dirichlet_capped",
-        alpha=float(row["alpha"]),
-        clients=int(row["clients"]),
-        sampled=int(row["sampled"]),
-        rounds=int(rounds),
-        min_samples=MIN_SAMPLES.get(row["dataset"], 1),
-        method=method,
-        method_options=options,
-        seed=seed,
-        partition_seed=seed,
-        **chosen.training,
+    name, model, rounds = row["dataset"], row["model"], row["rounds"] or ROUNDS[row["dataset"]]
+    named = {"dataset": DATASETS.get(name, name), "model": MODELS.get(model, model), "rounds": rounds}
+    least = MIN_SAMPLES.get(name, 1)
+    return chosen.experiment(
+        {**row, **named}, seed, method=method, method_options=options, partition="dirichlet_capped", min_samples=least
     )
 
 

@@ -1,6 +1,9 @@
-"""The operations of all networks in the papers' runs at scales mini and small, counted once and stored.
+"""Write the operations of all networks in the papers' runs at scales mini and small, counted once and stored.
 
-Counting one network takes a tenth of a second, and a list of runs needs hundreds.
+    python docs/studies/operations.py
+
+It is due when a network or a setting changes. Counting one network takes a tenth of a second, and a list of runs needs
+hundreds.
 """
 
 import json
@@ -20,8 +23,12 @@ def describe_all() -> None:
 
 
 def update() -> None:
-    """Count all networks again, in a fresh process. Needed when a network or a setting changes."""
+    """Count all networks again."""
     counted().clear()
     describe_all()
     text = json.dumps(dict(sorted(counted().items())), indent=0)
     write(FILE, text.encode())
+
+
+if __name__ == "__main__":
+    update()
