@@ -4,13 +4,13 @@ import json
 import time
 
 import pytest
+from operations import describe_all
 
 from paperlib import Experiment
 from paperlib.data.datasets import available
 from paperlib.networks import build
 from paperlib.networks.operations import FILE, count_step, counted, step_operations
 from paperlib.oneshot.operations import server_operations
-from paperlib.papers.operations import describe_all
 from paperlib.runs import cost
 
 E = Experiment(dataset="mnist", model="cnn", width=0.25, clients=100, sampled=10, rounds=20, local_epochs=2)
@@ -116,7 +116,7 @@ def test_durations_have_two_digits(seconds, words):
 
 
 def test_counted_operations_are_those_of_the_networks_and_complete():
-    """`paperlib.papers.operations.update` counts anew where a network or a setting has changed."""
+    """`docs/studies/operations.py` counts anew where a network or a setting has changed."""
     written = json.loads(FILE.read_text(encoding="utf-8"))
     for key in [key for key in written if " pass" not in key][::7]:
         model, width, text, classes = key.split()

@@ -194,12 +194,6 @@ def read(file: Path) -> list[Row]:
     return rows_of(file, [f.name for f in fields(Row)], _checked)
 
 
-def _checked(line: dict[str, Any]) -> Row:
-    row = Row(**line | {"value": _json(line["value"])})
-    _check(row)
-    return row
-
-
 def _json(text: str) -> Any:
     try:
         return json.loads(text or "null")
@@ -207,7 +201,8 @@ def _json(text: str) -> Any:
         raise ValueError(f"value is {quote(text)}, but must be JSON ({one_line(error)})") from None
 
 
-def _check(row: Row) -> None:
+def _checked(line: dict[str, Any]) -> Row:
+    row = Row(**line | {"value": _json(line["value"])})
     one_of("paper", row.paper, TITLES)
     if row.kind:
         one_of("kind", row.kind, KINDS)
@@ -224,6 +219,7 @@ def _check(row: Row) -> None:
             raise ValueError(f"{row.name} of {method} is {quote(row.value)}, but its default is {default!r}")
     else:
         build(method, {row.name: row.value} if row.kind else {})
+    return row
 
 
 @cache

@@ -37,10 +37,9 @@ from paperlib.quantities.curves import last_mean, rounds_to_target, smooth
 ALPHAS = (0.05, 0.1, 1, 1000)
 
 
-def histories_of(results: Results, row: Row, method: str, seeds: int, **changes: Any) -> list[pd.DataFrame]:
+def histories_of(results: Results, row: Row, method: str, seeds: int) -> list[pd.DataFrame]:
     """Histories of the finished runs, one per seed."""
-    planned = [e.replace(**changes) for e in experiments_of([(row, method)], seeds)]
-    return [run.history for run in results.finished(planned)]
+    return [run.history for run in results.finished(experiments_of([(row, method)], seeds))]
 
 
 def participation_experiments(seeds: int) -> list[Experiment]:
