@@ -158,13 +158,13 @@ LINE = "gc_fed,FedProx,fedprox,,option,mu,0.1,authors' code,,"
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        (LINE.replace("gc_fed", "gcfed"), "line 2: unknown paper 'gcfed'; choose one of fedgps"),
+        (LINE.replace("gc_fed", "gcfed"), "line 2: unknown paper 'gcfed'; did you mean 'gc_fed'"),
         (LINE.replace(",fedprox", ",fedproxx"), "line 2: unknown method 'fedproxx'; did you mean 'fedprox'"),
         (LINE.replace("mu", "nu"), "line 2: fedprox has no option 'nu'; its options are: mu"),
         (LINE.replace("0.1", '"""x"""'), "line 2: mu of fedprox is 'x', which is not of the kind float"),
         (LINE.replace("0.1", "x"), "line 2: "),
         (LINE.replace("option", "default").replace("0.1", "0.2"), "mu of fedprox is 0.2, but its default is 0.1"),
-        (LINE.replace("option", "training"), "training has no hyperparameter 'mu'; there are lr,"),
+        (LINE.replace("option", "training"), "unknown hyperparameter of training 'mu'; choose one of lr,"),
         (LINE.replace("option", "choice"), "unknown kind 'choice'; choose one of option, default, training"),
         (LINE.replace("authors' code", "rumour"), "unknown origin 'rumour'; choose one of paper"),
     ],
