@@ -5,6 +5,7 @@
 """
 
 import logging
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,17 +17,28 @@ from paperlib.federated.method import State, Upload
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.alignment import DISTANCES, with_prototypes, with_surrogates
 from paperlib.methods.math.vectors import without_own
-from paperlib.methods.other_clients import OtherClients
-from paperlib.methods.presets import FEDGPS as PRESETS
 from paperlib.methods.surrogates import Surrogates
 from paperlib.options import option
 
+# The authors' code and the text of the paper differ in the options that are None.
+PRESETS: dict[str, dict[str, Any]] = {
+    "authors": {
+        "lambda_1": 1.0, "lambda_2": 0.1, "path_sign": 1, "path_norm": "layer_sum", "match_classes": False,
+        "prototypes": "training", "clip": 10.0, "require_history": True, "surrogate": "stylegan",
+    },
+    "paper": {
+        "lambda_1": 0.1, "lambda_2": 0.1, "path_sign": -1, "path_norm": "global", "match_classes": True,
+        "prototypes": "fixed", "clip": 0.0, "require_history": False, "surrogate": "gaussian",
+    },
+}  # fmt: skip
 
-class FedGPS(OtherClients, Surrogates):
+
+class FedGPS(Surrogates):
     """Loss: real and surrogate cross-entropy + lambda_1 d(real, surrogate) + lambda_2 d(prototypes, surrogate) (Eq. 6).
 
     Its gradient is taken at theta + e, with e of length lambda_g along the mean update of the *other* clients in the
-    round before (Eq. 7); the step is applied to theta. eta_g: the server's step.
+    round before (Eq. 7); the step is applied to theta. The server sends the mean update of the last round; a client
+    keeps its own, and takes it out of that mean. eta_g: the server's step.
 
     preset: what the "authors" run, which made the tables, or what the "paper" says; it decides the options that are
         None. path_sign: +1 along the others' updates, -1 against them. path_norm: e is divided by the sum of the norms
@@ -36,7 +48,10 @@ class FedGPS(OtherClients, Surrogates):
     """
 
     passes_loss_on = False
+    needs_update = True
+    needs_uniform = True  # a client's own update is taken out of a plain mean
     presets = PRESETS
+    require_history: bool | None = None
     preset: str = option("authors", choices=("authors", "paper"))
     lambda_1: float | None = option(None, at_least=0)
     lambda_2: float | None = option(None, at_least=0)
@@ -48,6 +63,16 @@ class FedGPS(OtherClients, Surrogates):
     distance: str = option("supcon", choices=DISTANCES)
     match_classes: bool | None = None
     clip: float | None = option(None, at_least=0)
+
+    def broadcast(self, server: State, theta: Tensor) -> State:
+        sent = {name: server[name] for name in ("mean", "participants") if name in server}
+        return super().broadcast(server, theta) | sent
+
+    def others(self, theta: Tensor, shared: State, own: State) -> Tensor | None:
+        """v_k, the mean update of the others in the round before, [P]; None if there were none."""
+        if "mean" not in shared:
+            return None
+        return without_own(shared["mean"], shared["participants"], own.get("delta"))
 
     def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
         v = self.others(theta, shared, own)
@@ -94,8 +119,27 @@ class FedGPS(OtherClients, Surrogates):
         """d(P^s, P_k^s), surrogate features [B_s, d] against the global prototypes of their classes; scalar."""
         return with_prototypes(self.distance, z_s, prototypes, batch.generator)
 
+    def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
+        upload, own = super().end(theta_0, theta, shared, own, visit)
+        seen = {"seen": torch.ones((), dtype=torch.bool)} if self.require_history else {}
+        return upload, own | {"delta": upload["delta"]} | seen
+
+    def keep_when_absent(self, own: State) -> State:
+        """The client's own update is of use in the next round only."""
+        return {name: value for name, value in super().keep_when_absent(own).items() if name != "delta"}
+
+    def weight(self, p: float, upload: Upload) -> float:
+        """A client whose update is not finite is left out."""
+        return super().weight(p, upload) if torch.isfinite(upload["delta"]).all() else 0.0
+
+    def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
+        super().collect(server, totals, p, client, upload)
+        totals.add("updates", upload["delta"])
+
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, totals)
+        participants = torch.tensor(int(totals.weights["updates"]))
+        server = server | {"mean": totals.mean("updates"), "participants": participants}
         return new if self.eta_g == 1 else theta + self.eta_g * (new - theta), server
 
 

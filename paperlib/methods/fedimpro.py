@@ -4,6 +4,7 @@
 """
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import torch
@@ -14,7 +15,6 @@ from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.method import FedAvg, State
 from paperlib.methods.feature_gaussians import FeatureGaussians
 from paperlib.methods.math.losses import times
-from paperlib.methods.presets import FEDIMPRO as PRESETS
 from paperlib.options import option
 
 # First stage after the cut: after the second stage of a ResNet (of ResNet-18 its 9th convolution), after the
@@ -23,6 +23,11 @@ CUTS = {
     "resnet18": 3, "resnet18_gn": 3, "resnet50": 3, "fedacd_resnet18": 3, "resnet10": 3, "resnet10_gn": 3,
     "resnet14": 3, "fedacd_resnet10": 3, "vgg9": 3, "vgg11": 5,
 }  # fmt: skip
+# The authors' code and the text of the paper differ in the options that are None.
+PRESETS: dict[str, dict[str, Any]] = {
+    "authors": {"schedule": "ramp", "joint_bn": True, "beta_m": "authors", "n_fake": "authors", "s_max": 0.1},
+    "paper": {"schedule": "constant", "joint_bn": False, "beta_m": 0.9, "n_fake": "batch", "s_max": inf},
+}
 
 
 class FedImpro(FeatureGaussians):

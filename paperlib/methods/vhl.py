@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from paperlib.data.surrogate import IMAGES, surrogate_batch, surrogate_set
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.method import FedAvg, State
-from paperlib.methods.math.distances import supervised_contrastive
+from paperlib.methods.math.alignment import supervised_contrastive
 from paperlib.methods.math.losses import MASKED
 from paperlib.options import MANY, option
 

@@ -15,7 +15,7 @@ from paperlib.federated.local import train_client
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods import REGISTRY, FedAvg, build
 from paperlib.methods.fedgps import FedGPS
-from paperlib.methods.math.distances import mmd, sliced_wasserstein, supervised_contrastive
+from paperlib.methods.math.alignment import mmd, sliced_wasserstein, supervised_contrastive
 from paperlib.runs.check import check
 from paperlib.runs.store import Store
 

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.data.batches import normalise
 from paperlib.data.surrogate import surrogate_batch, surrogate_set
-from paperlib.methods.math.distances import supervised_contrastive
+from paperlib.methods.math.alignment import supervised_contrastive
 
 SMALL = {"surrogate_images": 10, "surrogate_batch": 12}
 RESNET = {"model": "resnet18", "width": 1 / 16, "batch_size": 16}

@@ -16,8 +16,8 @@ from paperlib.data.datasets import Dataset
 from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round
+from paperlib.methods.math.alignment import supervised_contrastive
 from paperlib.methods.math.classifier import class_gradients, matrix_of, mismatch
-from paperlib.methods.math.distances import supervised_contrastive
 from paperlib.methods.math.gaussians import class_gaussians
 from paperlib.methods.math.losses import adjust_logits, dca, mdca
 from paperlib.runs.prepare import prepare

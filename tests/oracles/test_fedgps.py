@@ -22,8 +22,7 @@ from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round, sampled_clients, simulate
 from paperlib.methods import FedAvg
 from paperlib.methods.fedgps import FedGPS, FedGPSCF
-from paperlib.methods.math.alignment import with_prototypes
-from paperlib.methods.math.distances import supervised_contrastive
+from paperlib.methods.math.alignment import supervised_contrastive, with_prototypes
 from paperlib.networks import Network
 from paperlib.networks.layers import kaiming_fan_in
 from paperlib.runs.measures import measures_of

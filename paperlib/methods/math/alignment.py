@@ -6,10 +6,14 @@ both alignments.
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from paperlib.methods.math.distances import mmd, sliced_wasserstein, supervised_contrastive
+from paperlib.random_streams import draw
 
 DISTANCES = ("supcon", "w1", "mmd")
+TEMPERATURE = 0.07  # of "supcon"
+DIRECTIONS = 64  # of "w1"
+BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of "mmd"
 OWN_WEIGHT = 0.1  # of the surrogate features among themselves, against surrogate and real ones together
 
 
@@ -44,3 +48,45 @@ def with_prototypes(distance: str, z_s: Tensor, prototypes: Tensor, generator: t
         assert generator is not None
         return sliced_wasserstein(z_s, prototypes, generator)
     return mmd(z_s, prototypes) if distance == "mmd" else (z_s - prototypes).square().mean()
+
+
+def supervised_contrastive(z: Tensor, y: Tensor) -> Tensor:
+    """Mean over i of -1/|A_i| sum_{p in A_i} log softmax_{a != i}(z_i z_a / 0.07)_p, A_i the others of i's label.
+
+    z: [n, d], normalised here. y: int64 [n]. A sample without others of its label counts as zero (Khosla et al. 2020,
+    "Supervised contrastive learning", Eq. 2; FedGPS, first alignment stage).
+    """
+    z = normalize(z, dim=1)
+    itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
+    similarity = (z @ z.T / TEMPERATURE).masked_fill(itself, -1e9)
+    log_p = similarity - similarity.logsumexp(1, keepdim=True)
+    positive = (y[:, None] == y[None, :]) & ~itself
+    return -((log_p * positive).sum(1) / positive.sum(1).clamp(min=1)).mean()
+
+
+def sliced_wasserstein(x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+    """Mean over 64 random directions of the 1-D Wasserstein-1 distance of x [n, d] and y [m, d], in units of x."""
+    shape = x.shape[1], DIRECTIONS
+    directions = draw(lambda: torch.randn(shape, generator=generator, dtype=x.dtype), x.device)
+    directions = normalize(directions, dim=0)
+    a, b = (x @ directions).sort(0).values, (y @ directions).sort(0).values
+    # The quantile functions are steps at multiples of 1/n and 1/m; between two neighbouring steps both are constant.
+    steps = torch.cat([torch.arange(1, len(s) + 1, device=x.device) / len(s) for s in (a, b)]).sort().values
+    middle = steps - torch.diff(steps, prepend=steps.new_zeros(1)) / 2
+    width = torch.diff(steps, prepend=steps.new_zeros(1)).to(x.dtype)
+    at = [s[(middle * len(s)).long().clamp(max=len(s) - 1)] for s in (a, b)]
+    return (width[:, None] * (at[0] - at[1]).abs()).sum(0).mean()
+
+
+def mmd(x: Tensor, y: Tensor) -> Tensor:
+    """Squared maximum mean discrepancy of x [n, d] and y [m, d] under a sum of five Gaussian kernels.
+
+    Their widths are multiples of the mean squared distance within the union of both (Gretton et al. 2012, Eq. 5).
+    """
+    both = torch.cat([x, y])
+    lengths = both.square().sum(1)
+    squared = (lengths[:, None] + lengths[None, :] - 2 * both @ both.T).clamp(min=0)
+    scale = squared.detach().mean().clamp(min=1e-12)
+    kernel = torch.stack([torch.exp(-squared / (width * scale)) for width in BANDWIDTHS]).sum(0)
+    n = len(x)
+    return kernel[:n, :n].mean() + kernel[n:, n:].mean() - 2 * kernel[:n, n:].mean()

@@ -8,7 +8,7 @@ import torch
 from scipy.stats import wasserstein_distance
 from torch import Tensor
 
-from paperlib.methods.math.distances import BANDWIDTHS, mmd, sliced_wasserstein, supervised_contrastive
+from paperlib.methods.math.alignment import BANDWIDTHS, mmd, sliced_wasserstein, supervised_contrastive
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
