@@ -3,14 +3,36 @@
 Zhong, Chen and Chao 2024, "Making batch normalization great in federated deep learning".
 """
 
+import threading
+
 import torch
 from torch import Tensor
 
-from paperlib.federated.context import Batch, Visit
+from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.method import FedAvg, State
 from paperlib.methods import REGISTRY
-from paperlib.networks.layers import fixed_batch_norm
+from paperlib.networks.layers import BatchNorm
 from paperlib.options import option
+
+
+class _Thread(threading.local):
+    fixed = False  # while a client's thread takes the gradient of a round with fixed statistics
+
+
+_thread = _Thread()
+
+
+class FixableBatchNorm(BatchNorm):
+    """A BatchNorm that, while its thread says so, normalises by its running statistics and leaves them alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, channels, height, width] -> the same shape."""
+        training = self.training
+        self.training = training and not _thread.fixed
+        try:
+            return super().forward(x)
+        finally:
+            self.training = training
 
 
 class FixBN(FedAvg):
@@ -24,6 +46,13 @@ class FixBN(FedAvg):
 
     start: float = option(0.5, at_least=0, at_most=1)
 
+    def setup(self, context: Context) -> FedAvg:
+        layers = [layer for stage in context.net.stages for layer in context.net.module(stage).modules()]
+        for layer in layers:
+            if isinstance(layer, BatchNorm):
+                layer.__class__ = FixableBatchNorm
+        return super().setup(context)
+
     def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
         if visit.round > self.start * self.context.experiment.rounds:
             visit.notes["fixed"] = torch.ones((), device=theta.device)
@@ -32,8 +61,11 @@ class FixBN(FedAvg):
     def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         if "fixed" not in batch.notes:
             return super().gradient(theta, batch, shared, own)
-        with fixed_batch_norm():
+        _thread.fixed = True
+        try:
             return super().gradient(theta, batch, shared, own)
+        finally:
+            _thread.fixed = False
 
 
 REGISTRY["fixbn"] = FixBN

@@ -32,26 +32,6 @@ def watched_batch_norm() -> Iterator[list[tuple[Tensor, Tensor, Tensor]]]:
         _watch.seen = None
 
 
-class _Fixed(threading.local):
-    now = False
-
-
-_fixed = _Fixed()
-
-
-@contextmanager
-def fixed_batch_norm() -> Iterator[None]:
-    """Every `BatchNorm` called inside normalises by its running statistics and leaves them alone, in training too.
-
-    For the calling thread.
-    """
-    _fixed.now = True
-    try:
-        yield
-    finally:
-        _fixed.now = False
-
-
 class BatchNorm(nn.BatchNorm2d):
     """`nn.BatchNorm2d` that also takes a training batch with one value per channel (one sample on a 1x1 map).
 
@@ -65,7 +45,7 @@ class BatchNorm(nn.BatchNorm2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, channels, height, width] -> the same shape."""
-        train = self.training and not _fixed.now and x[:, 0].numel() > 1
+        train = self.training and x[:, 0].numel() > 1
         if _watch.seen is not None:
             _watch.seen.append((x, self.running_mean, self.running_var))
         mean, var = self.running_mean, self.running_var
