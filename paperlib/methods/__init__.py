@@ -5,84 +5,30 @@ FedProx. Two methods combine by cooperative inheritance: each hook of the outer 
 """
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from paperlib.checks import one_of
 from paperlib.federated.door import Registry, is_own, watched
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.methods.ccvr import CCVR
-from paperlib.methods.creff import CReFF
-from paperlib.methods.delta_sgd import DeltaSGD
-from paperlib.methods.fedacd import FedACD, FedACDBase
-from paperlib.methods.fedacg import FedACG
-from paperlib.methods.fedadam import FedAdam
-from paperlib.methods.fedasam import FedASAM
-from paperlib.methods.fedavgm import FedAvgM
-from paperlib.methods.feddecorr import FedDecorr
-from paperlib.methods.feddisco import FedDisco
-from paperlib.methods.feddyn import FedDyn
-from paperlib.methods.fedexp import FedExP
-from paperlib.methods.fedgps import FedGPS, FedGPSCF
-from paperlib.methods.fedimpro import FedImpro
-from paperlib.methods.fedinit import FedInit
-from paperlib.methods.fedlc import FedLC
-from paperlib.methods.fedlesam import FedLESAM
-from paperlib.methods.fedmr import FedMR
-from paperlib.methods.fednh import FedNH
-from paperlib.methods.fednova import FedNova
-from paperlib.methods.fedntd import FedNTD
-from paperlib.methods.fedprox import FedProx
-from paperlib.methods.fedrod import FedROD
-from paperlib.methods.fedsol import FedSOL
-from paperlib.methods.fedspeed import FedSpeed
-from paperlib.methods.fedvarp import FedVARP
-from paperlib.methods.gc import GCFed, GlobalGC, LocalGC
-from paperlib.methods.mixup import Mixup
-from paperlib.methods.nucfl import NUCFL
-from paperlib.methods.scaffold import Scaffold
-from paperlib.methods.spherefed import SphereFed
-from paperlib.methods.vhl import VHL
 from paperlib.options import of_declared_kinds, options_of
 
-PACKAGE: dict[str, type[FedAvg]] = {
-    "fedavg": FedAvg,
-    "fedavgm": FedAvgM,
-    "fedadam": FedAdam,
-    "fedprox": FedProx,
-    "scaffold": Scaffold,
-    "feddyn": FedDyn,
-    "fednova": FedNova,
-    "fedvarp": FedVARP,
-    "fedacg": FedACG,
-    "fedexp": FedExP,
-    "fedinit": FedInit,
-    "fedspeed": FedSpeed,
-    "delta_sgd": DeltaSGD,
-    "fedmr": FedMR,
-    "fedasam": FedASAM,
-    "fedlesam": FedLESAM,
-    "fedsol": FedSOL,
-    "feddecorr": FedDecorr,
-    "feddisco": FedDisco,
-    "fedntd": FedNTD,
-    "fedlc": FedLC,
-    "local_gc": LocalGC,
-    "global_gc": GlobalGC,
-    "gc_fed": GCFed,
-    "fedgps": FedGPS,
-    "fedgps_cf": FedGPSCF,
-    "fedacd": FedACD,
-    "fedacd_base": FedACDBase,
-    "fedimpro": FedImpro,
-    "mixup": Mixup,
-    "fedrod": FedROD,
-    "creff": CReFF,
-    "fednh": FedNH,
-    "ccvr": CCVR,
-    "vhl": VHL,
-    "nucfl": NUCFL,
-    "spherefed": SphereFed,
-}
+# In the order of all tables. A method is the class of its name (gc_fed: GCFed), in the module of its name or its home.
+NAMES = """
+fedavg fedavgm fedadam fedprox scaffold feddyn fednova fedvarp fedacg fedexp fedinit fedspeed delta_sgd fedmr
+fedasam fedlesam fedsol feddecorr feddisco fedntd fedlc local_gc global_gc gc_fed fedgps fedgps_cf fedacd
+fedacd_base fedimpro mixup fedrod creff fednh ccvr vhl nucfl spherefed
+""".split()
+HOMES = {"fedavg": "federated.method", "fedgps_cf": "methods.fedgps", "fedacd_base": "methods.fedacd"}
+HOMES |= dict.fromkeys(("local_gc", "global_gc", "gc_fed"), "methods.gc")
+
+
+def _class(name: str) -> type[FedAvg]:
+    module = import_module(f"paperlib.{HOMES.get(name, f'methods.{name}')}")
+    return next(value for word, value in vars(module).items() if word.lower() == name.replace("_", ""))
+
+
+PACKAGE: dict[str, type[FedAvg]] = {name: _class(name) for name in NAMES}
 REGISTRY = Registry(FedAvg, PACKAGE)
 
 __all__ = ["REGISTRY", "FedAvg", "State", "Upload", "build", "combine", "options_of"]

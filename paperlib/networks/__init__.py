@@ -23,41 +23,13 @@ from paperlib.networks.small_cnns import cnn2, cnn3, cnn3_narrow, cnn3_plain, le
 from paperlib.networks.vgg import vgg9, vgg11
 from paperlib.networks.vit import vit
 
-MODELS: dict[str, Callable[..., Network]] = {
-    "mlp": mlp,
-    "cnn": cnn,
-    "vgg11": vgg11,
-    "resnet18": resnet18,
-    "resnet18_gn": resnet18_gn,
-    "resnet50": resnet50,
-    "vgg9": vgg9,
-    "vit": vit,
-    "fedacd_cnn": fedacd_cnn,
-    "fedacd_resnet18": fedacd_resnet18,
-    "cnn2": cnn2,
-    "cnn3": cnn3,
-    "cnn3_plain": cnn3_plain,
-    "cnn3_narrow": cnn3_narrow,
-    "lenet": lenet,
-    "googlenet": googlenet,
-    "resnet10": resnet10,
-    "resnet10_gn": resnet10_gn,
-    "resnet14": resnet14,
-    "fedacd_resnet10": fedacd_resnet10,
-}
+ARCHITECTURES = [mlp, cnn, vgg11, resnet18, resnet18_gn, resnet50, vgg9, vit, fedacd_cnn, fedacd_resnet18, cnn2, cnn3]
+ARCHITECTURES += [cnn3_plain, cnn3_narrow, lenet, googlenet, resnet10, resnet10_gn, resnet14, fedacd_resnet10]
+MODELS: dict[str, Callable[..., Network]] = {architecture.__name__: architecture for architecture in ARCHITECTURES}
 
 # Least pixels of the shorter side so that no layer has an empty map; 1 for networks that are not named.
-SMALLEST_SIDES = {
-    "cnn": 4,
-    "vgg9": 8,
-    "vit": 4,
-    "fedacd_cnn": 16,
-    "cnn2": 4,
-    "cnn3": 18,
-    "cnn3_plain": 18,
-    "cnn3_narrow": 18,
-    "lenet": 16,
-}
+SMALLEST_SIDES = {"cnn": 4, "vgg9": 8, "vit": 4, "fedacd_cnn": 16, "cnn2": 4, "lenet": 16}
+SMALLEST_SIDES |= dict.fromkeys(("cnn3", "cnn3_plain", "cnn3_narrow"), 18)
 
 __all__ = ["MODELS", "Network", "ParameterTensor", "build", "smallest_side"]
 
