@@ -23,9 +23,9 @@ from paperlib.data.datasets import Dataset
 from paperlib.federated.engines import choose
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round, sampled_clients, simulate
-from paperlib.files import write_between
 from paperlib.methods import FedAvg
 from paperlib.papers import experiments
+from paperlib.reports.markdown import write_between
 from paperlib.runs.prepare import prepare
 from paperlib.workers import arithmetic, worker_pool
 

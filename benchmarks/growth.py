@@ -18,7 +18,7 @@ from ratios import hardware
 
 from paperlib import Experiment, run
 from paperlib import files as paperlib_files
-from paperlib.files import write_between, write_record, write_tensors
+from paperlib.files import write_record, write_tensors
 from paperlib.papers import shipped_runs
 from paperlib.reports import markdown
 from paperlib.runs.store import PARAMETERS, SUMMARY, Store
@@ -126,7 +126,7 @@ def section() -> str:
 def main(words: list[str]) -> None:
     """Measure each size in a process of its own, and print a line for it or write all."""
     if words == ["--write"]:
-        write_between(RESULTS, "growth", section())
+        markdown.write_between(RESULTS, "growth", section())
         return
     if len(words) == 2 and words[1].isdecimal():
         with tempfile.TemporaryDirectory() as folder:

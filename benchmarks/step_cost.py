@@ -30,12 +30,11 @@ from workloads import floor, random_images
 from paperlib import Experiment
 from paperlib.data.datasets import DATASETS
 from paperlib.federated.local import train_client
-from paperlib.files import write_between
 from paperlib.networks import Network
-from paperlib.networks.operations import step_operations
 from paperlib.papers import TITLES, experiments
 from paperlib.reports import markdown
 from paperlib.runs import cost
+from paperlib.runs.operations import step_operations
 from paperlib.runs.prepare import prepare
 from paperlib.workers import worker_pool
 
@@ -105,7 +104,7 @@ def networks(write: bool = False) -> None:
             "\n\n"
         )
         columns = ("column", "network", "samples per second", "over plain", "share of peak")
-        write_between(RESULTS, "networks", head + markdown.table(columns, lines))
+        markdown.write_between(RESULTS, "networks", head + markdown.table(columns, lines))
 
 
 def operations_per_second() -> float:

@@ -12,9 +12,10 @@ from paperlib import Experiment
 from paperlib.cli import app
 from paperlib.experiment import DEFAULTS
 from paperlib.federated.method import FedAvg
-from paperlib.methods import REGISTRY, catalogue
+from paperlib.methods import REGISTRY
 from paperlib.oneshot import REGISTRY as ONE_SHOT
 from paperlib.oneshot import OneShot
+from paperlib.papers import citations
 from paperlib.reports import method_table
 
 
@@ -42,7 +43,7 @@ def methods() -> str:
     for name in (*REGISTRY, *ONE_SHOT):
         kind = REGISTRY.get(name) or ONE_SHOT[name]
         card = method_table.card(name)
-        parts.append(f"## {name}\n\n{_plain(catalogue.changes(kind))} {_plain(catalogue.paper(kind))}\n")
+        parts.append(f"## {name}\n\n{_plain(citations.changes(kind))} {_plain(citations.paper(kind))}\n")
         parts.append(_quoted(kind))
         parts.append(_table(("option", "default"), [(f"`{o}`", f"`{d!r}`") for o, d in card.options.items()]))
         parts.append(_table(("hook it overrides", ""), [(f"`{h}`", _plain(said)) for h, said in card.hooks.items()]))

@@ -103,19 +103,6 @@ def write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def write_between(path: Path, marker: str, block: str) -> None:
-    """Replace the lines of a page between <!-- marker --> and <!-- /marker -->.
-
-    Raises ValueError if the page lacks a marker.
-    """
-    text = path.read_text(encoding="utf-8")
-    first, last = f"<!-- {marker} -->\n", f"<!-- /{marker} -->"
-    if first not in text or last not in text:
-        raise ValueError(f"{path} has no lines {first.strip()} and {last}, between which to write")
-    before, _, rest = text.partition(first)
-    write(path, f"{before}{first}{block}{last}{rest.partition(last)[2]}".encode())
-
-
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
     """Replace a JSON file by a record and its SHA-256."""
     write(path, json.dumps({**record, "check": _check(record)}, indent=1).encode())

@@ -9,9 +9,8 @@ from operations import describe_all
 from paperlib import Experiment
 from paperlib.data.datasets import available
 from paperlib.networks import build
-from paperlib.networks.operations import FILE, count_step, counted, step_operations
-from paperlib.oneshot.operations import server_operations
 from paperlib.runs import cost
+from paperlib.runs.operations import FILE, count_step, counted, server_operations, step_operations
 
 E = Experiment(dataset="mnist", model="cnn", width=0.25, clients=100, sampled=10, rounds=20, local_epochs=2)
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paperlib.display.markup import IN_LATEX, Markup, latex, listed, table
 from paperlib.display.tables import QUANTITIES, DescriptionTable, ResultTable
-from paperlib.markup import IN_LATEX, Markup, latex, listed, table
 from paperlib.reports import markdown
 
 CORPUS = [

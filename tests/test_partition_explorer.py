@@ -10,7 +10,7 @@ from paperlib import Experiment
 from paperlib.data.datasets import DATASETS, load, training_labels
 from paperlib.data.partitions import NoDrawError, partition
 from paperlib.display import plots
-from paperlib.markup import Markup
+from paperlib.display.markup import Markup
 from paperlib.runs.prepare import dataset_of, parts_of
 from paperlib.teaching import widgets
 from paperlib.teaching.widgets import partitions

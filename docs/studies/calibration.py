@@ -19,7 +19,6 @@ from shared import play_missing
 from paperlib import papers
 from paperlib.cli import CORES, sentences
 from paperlib.experiment import Experiment
-from paperlib.files import write_between
 from paperlib.papers import budget, shipped_runs
 from paperlib.papers.cells import reading
 from paperlib.papers.collection import finished
@@ -174,7 +173,7 @@ def _by_criteria(table: pd.DataFrame) -> tuple[tuple[str, ...], Rows]:
 def write_page(page: Path = PAGE) -> Path:
     """Put the tables of the finished runs between the markers of docs/calibration.md; returns its path."""
     planned = everything() + [e for name in COLUMNS for es in experiments(name).get(FULL, {}).values() for e in es]
-    write_between(page, "calibration", block(finished(planned)))
+    markdown.write_between(page, "calibration", block(finished(planned)))
     return page
 
 

@@ -21,7 +21,6 @@ from shared import play_missing, spread
 from paperlib.checks import whole
 from paperlib.cli import CORES, sentences
 from paperlib.experiment import Experiment
-from paperlib.files import write_between
 from paperlib.methods import REGISTRY
 from paperlib.papers import settings, shipped_runs
 from paperlib.papers.catalogue import TITLES
@@ -246,7 +245,7 @@ rounds of {local_epochs} local epochs, batches of {batch_size}; the CNN at {widt
 def write_page(runs: Mapping[Experiment, Run], seeds: int = 3, path: Path = PAGE) -> Path:
     """Put setting and tables between the markers of docs/comparison.md; returns its path."""
     for marker, block in blocks(runs, seeds).items():
-        write_between(path, marker, block)
+        markdown.write_between(path, marker, block)
     return path
 
 

@@ -15,13 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paperlib import oneshot
-from paperlib.files import write_between
 from paperlib.methods import REGISTRY
-from paperlib.methods.catalogue import paper
 from paperlib.papers import settings
 from paperlib.papers.catalogue import TITLES
+from paperlib.papers.citations import paper
 from paperlib.paths import ROOT
-from paperlib.reports.markdown import table
+from paperlib.reports.markdown import table, write_between
 
 sys.path.insert(0, str(ROOT))
 from tests.references import CASES, difference  # noqa: E402, which registers the newer methods

@@ -10,8 +10,8 @@ import json
 
 from paperlib import papers
 from paperlib.files import write
-from paperlib.networks.operations import FILE, counted
 from paperlib.papers.scales import BUDGETS, settings
+from paperlib.runs.operations import FILE, counted
 
 
 def describe_all() -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from paperlib.files import write_between
 from paperlib.papers.catalogue import TITLES
 from paperlib.papers.judging import entries, family, gathered
 from paperlib.papers.printed import printed
@@ -171,7 +170,7 @@ def blocks() -> dict[str, str]:
 def write_page(page: Path = PAGE) -> None:
     """Write the tables between the markers of the page."""
     for name, block in blocks().items():
-        write_between(page, name, block)
+        markdown.write_between(page, name, block)
 
 
 if __name__ == "__main__":

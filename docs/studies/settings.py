@@ -15,7 +15,6 @@ from shared import play_missing, spread
 
 from paperlib.cli import CORES, sentences
 from paperlib.experiment import Experiment
-from paperlib.files import write_between
 from paperlib.papers import shipped_runs
 from paperlib.papers.cells import reading
 from paperlib.papers.collection import finished
@@ -89,7 +88,7 @@ def main(jobs: int = CORES, ship: bool = False, compute: bool = True) -> None:
             shipped_runs.ship(finished(planned(), shipped=False).values(), "settings")
         runs = finished(planned())
         for part in PARTS:
-            write_between(PAGE, part, table(part, runs))
+            markdown.write_between(PAGE, part, table(part, runs))
         print(f"written to {PAGE}")
 
 

@@ -11,7 +11,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from paperlib.markup import Markup
+from paperlib.display.markup import Markup
 
 ROOT = Path(__file__).parents[2]  # of the package: files are named from there
 

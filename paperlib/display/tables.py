@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from paperlib.display import saving
-from paperlib.markup import Markup, latex
+from paperlib.display.markup import Markup, latex
 
 # The first column stays where a wide table is scrolled.
 FIRST_COLUMN = (

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, TypeVar
 from paperlib import networks, oneshot
 from paperlib.data.datasets import DATASETS, available, sides
 from paperlib.experiment import Experiment
-from paperlib.networks.operations import counted, key_of
 from paperlib.oneshot import is_one_shot
 from paperlib.runs import cost
+from paperlib.runs.operations import counted, key_of
 from paperlib.runs.prepare import history_rows
 
 TEST_IMAGES = 5_000  # kept in an evaluation

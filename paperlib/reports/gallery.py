@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from paperlib.display.markup import Markup
 from paperlib.files import write
-from paperlib.markup import Markup
 from paperlib.papers import FIGURES, TABLES, TITLES
 from paperlib.papers.catalogue import PAPERS
 from paperlib.papers.scales import RULES, SMOKE_ONE_SHOT, scale_name

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from paperlib import oneshot, papers
 from paperlib.methods import REGISTRY, FedAvg, build, options_of
-from paperlib.methods.catalogue import changes, paper, source
+from paperlib.papers.citations import changes, paper, source
 from paperlib.papers.specs import needed
 from paperlib.runs.traffic import CLIENTS, TrialRun, trial_run
 

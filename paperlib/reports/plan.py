@@ -8,7 +8,6 @@ import pandas as pd
 
 from paperlib import checks, papers
 from paperlib.experiment import Experiment
-from paperlib.files import write_between
 from paperlib.papers import scales
 from paperlib.papers.collection import Only, finished
 from paperlib.papers.scales import scale_name
@@ -131,5 +130,5 @@ def block() -> str:
 
 def write_page(page: Path = PAGE) -> Path:
     """Put the sizes between the markers of docs/scale.md; returns its path."""
-    write_between(page, "sizes", block())
+    markdown.write_between(page, "sizes", block())
     return page

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from paperlib.display.markup import Markup
 from paperlib.files import write
-from paperlib.markup import Markup
 from paperlib.papers import TITLES
 from paperlib.papers.claims import Verdict, above, verdicts
 from paperlib.papers.judging import Evidence, PrintedNumber, entries, gathered

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from paperlib import papers
-from paperlib.files import write, write_between
+from paperlib.files import write
 from paperlib.papers.catalogue import PAPERS
 from paperlib.papers.claims import POOLED, READING, ROPE, VERDICTS
 from paperlib.papers.judging import LEAST, METHODS, REGIME, SEEDS
@@ -220,10 +220,10 @@ def write_summaries(readme: Path = README, findings: Path = FINDINGS) -> tuple[P
     Raises ValueError where a marker is missing.
     """
     card = scorecard(shipped_only=True, scales=COMPARED)
-    write_between(readme, "scorecard", summary(card))
-    write_between(findings, "columns", tables_with_runs(card))
-    write_between(findings, "methods", methods_in_order(card))
-    write_between(findings, "claims", decided_claims(card))
+    markdown.write_between(readme, "scorecard", summary(card))
+    markdown.write_between(findings, "columns", tables_with_runs(card))
+    markdown.write_between(findings, "methods", methods_in_order(card))
+    markdown.write_between(findings, "claims", decided_claims(card))
     return readme, findings
 
 

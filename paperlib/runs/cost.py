@@ -17,11 +17,10 @@ from paperlib.data.datasets import DATASETS, load
 from paperlib.experiment import Experiment
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import Round
-from paperlib.networks.operations import Products, step_operations
 from paperlib.oneshot import is_one_shot
 from paperlib.oneshot.clients import is_one_shot_average, training
-from paperlib.oneshot.operations import server_operations
 from paperlib.random_streams import torch_rng
+from paperlib.runs.operations import Products, server_operations, step_operations
 from paperlib.runs.prepare import history_rows
 from paperlib.runs.traffic import CHEAP, trial_run
 from paperlib.workers import worker_pool

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from playwright.sync_api import BrowserContext
 
+from paperlib.display.markup import escape, listed, table
 from paperlib.display.tables import QUANTITIES, DescriptionTable, ResultTable
-from paperlib.markup import escape, listed, table
 from paperlib.papers import TITLES
 from paperlib.reports import gallery
 from paperlib.reports.method_table import card

@@ -8,7 +8,7 @@ from paperlib import Experiment
 from paperlib.federated.engines import SEQUENTIAL
 from paperlib.oneshot.ensemble import Ensemble
 from paperlib.oneshot.fedhydra import AUTHORS
-from paperlib.oneshot.operations import server_operations
+from paperlib.runs.operations import server_operations
 from paperlib.runs.prepare import dataset_of, prepare_one_shot
 from paperlib.workers import worker_pool
 

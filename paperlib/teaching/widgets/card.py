@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from paperlib import methods, oneshot, papers
 from paperlib.display import plots
-from paperlib.markup import Markup, listed, table
-from paperlib.methods.catalogue import changes, code
+from paperlib.display.markup import Markup, listed, table
 from paperlib.papers import TITLES, index, settings, shipped_runs
 from paperlib.papers.cells import value
+from paperlib.papers.citations import changes, code
 from paperlib.papers.collection import finished
 from paperlib.papers.specs import TableSpec, scaled
 from paperlib.reports import method_table

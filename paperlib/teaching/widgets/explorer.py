@@ -14,7 +14,7 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 from traitlets import Int, Unicode
 
-from paperlib.markup import Markup, escape
+from paperlib.display.markup import Markup, escape
 
 PAUSE = 0.02  # seconds in which moves are gathered, so that a slider that is dragged does not leave a queue behind
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from paperlib.data.datasets import DATASETS, available, training_labels
 from paperlib.data.partitions import MAX_DRAWS, PARTITIONS, NoDrawError, Partition, partition
 from paperlib.display import plots
+from paperlib.display.markup import Markup, listed
 from paperlib.experiment import DEFAULTS
-from paperlib.markup import Markup, listed
 from paperlib.teaching.widgets.explorer import Explorer, View
 
 DRAWS = 500  # of a Dirichlet partition that leaves a client empty: the 20,000 of a run take seconds

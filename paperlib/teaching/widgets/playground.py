@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from paperlib.display import plots
-from paperlib.markup import Markup, listed
+from paperlib.display.markup import Markup, listed
 from paperlib.methods import REGISTRY
 from paperlib.options import options_of
 from paperlib.teaching.plane import (

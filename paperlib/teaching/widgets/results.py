@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from paperlib.display import plots
-from paperlib.markup import Markup, listed, table
+from paperlib.display.markup import Markup, listed, table
 from paperlib.papers import TITLES, index, shipped_runs
 from paperlib.paths import ROOT
 from paperlib.reports.run_table import WIDTHS, finished, listing
