@@ -84,14 +84,7 @@ class Dataset:
 
     def to(self, device: str | torch.device) -> "Dataset":
         """The same data set with its tensors on `device`."""
-        return replace(
-            self,
-            train_images=self.train_images.to(device),
-            train_labels=self.train_labels.to(device),
-            test_images=self.test_images.to(device),
-            test_labels=self.test_labels.to(device),
-            writers=None if self.writers is None else self.writers.to(device),
-        )
+        return replace(self, **{k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)})
 
 
 @torch_defaults()

@@ -6,6 +6,7 @@ Every partition is drawn on the CPU from the stream (seed, "partition"), so it i
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,28 +44,15 @@ class Partition(list[Tensor]):
         return torch.stack([torch.bincount(self.labels[part], minlength=classes) for part in self])
 
     def describe(self) -> "pd.DataFrame":
-        """Per client: samples, classes present, entropy of its labels (nats), count of each class.
-
-        ``describe().attrs`` holds the spread of the sizes: smallest, median, largest, coefficient of variation.
-        """
+        """Per client: samples, classes present, entropy of its labels (nats), count of each class."""
         import pandas as pd  # its import takes more time and memory than a small run
 
         counts = self.counts().numpy()
-        sizes = counts.sum(1)
-        shares = counts / np.maximum(sizes, 1)[:, None]
+        shares = counts / np.maximum(counts.sum(1), 1)[:, None]
         entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(1)
-        table = pd.DataFrame(counts, columns=[f"class_{c}" for c in range(counts.shape[1])])
-        table.insert(0, "label_entropy", entropy)
-        table.insert(0, "classes", (counts > 0).sum(1))
-        table.insert(0, "samples", sizes)
-        table.index.name = "client"
-        table.attrs = {
-            "smallest": int(sizes.min()),
-            "median": float(np.median(sizes)),
-            "largest": int(sizes.max()),
-            "variation": float(sizes.std() / sizes.mean()),
-        }
-        return table
+        columns = {"samples": counts.sum(1), "classes": (counts > 0).sum(1), "label_entropy": entropy}
+        columns |= {f"class_{c}": column for c, column in enumerate(counts.T)}
+        return pd.DataFrame(columns).rename_axis("client")
 
 
 @dataclass(frozen=True)
@@ -111,7 +99,9 @@ def partition(
     sentence names the nearest feasible value.
     """
     kind = kind_of(name)
-    _check_labels(labels)
+    _check_indices("labels", labels)
+    if (most := int(labels.max())) >= MOST_CLASSES:
+        raise ValueError(f"labels has the entry {most}, but must be classes from 0 to {MOST_CLASSES - 1}")
     if alpha is not None:
         number("alpha", alpha, above=0)
     elif kind.needs_alpha:
@@ -128,16 +118,8 @@ def partition(
             f"{clients} clients with at least {max(min_samples, 1)} samples each need more than the {len(labels)} "
             f"samples there are; at most {len(labels) // max(min_samples, 1)} clients are possible"
         )
-    known = labels.cpu()
-    request = Request(
-        known.numpy(),
-        int(known.max()) + 1,
-        clients,
-        0.0 if alpha is None else float(alpha),
-        min_samples,
-        None if writers is None else writers.cpu().numpy(),
-        draws,
-    )
+    known, names = labels.cpu(), None if writers is None else writers.cpu().numpy()
+    request = Request(known.numpy(), int(known.max()) + 1, clients, float(alpha or 0), min_samples, names, draws)
     parts = kind.draw(request, rng(seed, "partition"))
     smallest = min(len(part) for part in parts)
     if smallest < min_samples:
@@ -163,13 +145,6 @@ def kind_of(name: Any) -> Kind:
         return parts
 
     return Kind(read, False, "handed in")
-
-
-def _check_labels(labels: Tensor) -> None:
-    _check_indices("labels", labels)
-    if int(labels.max()) >= MOST_CLASSES:
-        most = int(labels.max())
-        raise ValueError(f"labels has the entry {most}, but must be classes from 0 to {MOST_CLASSES - 1}")
 
 
 def _check_indices(name: str, values: Tensor) -> None:
@@ -198,14 +173,6 @@ def _iid(request: Request, stream: Generator) -> list[np.ndarray]:
     return np.array_split(stream.permutation(len(request.labels)), request.clients)
 
 
-def _dirichlet(request: Request, stream: Generator) -> list[np.ndarray]:
-    return _draw_dirichlet(request, stream, capped=False)
-
-
-def _dirichlet_capped(request: Request, stream: Generator) -> list[np.ndarray]:
-    return _draw_dirichlet(request, stream, capped=True)
-
-
 def _dirichlet_two_classes(request: Request, stream: Generator) -> list[np.ndarray]:
     """Capped, and every client has at least two classes: by exchanges within a draw, then by redraws (FedNH's code).
 
@@ -222,7 +189,9 @@ def _dirichlet_two_classes(request: Request, stream: Generator) -> list[np.ndarr
     return _draw_dirichlet(request, stream, capped=True, two_classes=True)
 
 
-def _draw_dirichlet(request: Request, stream: Generator, capped: bool, two_classes: bool = False) -> list[np.ndarray]:
+def _draw_dirichlet(
+    request: Request, stream: Generator, capped: bool = False, two_classes: bool = False
+) -> list[np.ndarray]:
     """Per class, shares p ~ Dir(alpha) over the clients; all classes are redrawn until every client has min_samples.
 
     capped: a client that already has its fair share n/N gets nothing of the following classes (the rule of the papers'
@@ -355,12 +324,11 @@ def _deal(labels: np.ndarray, counts: np.ndarray, stream: Generator) -> list[np.
     return [np.concatenate(part) for part in parts]
 
 
+_capped = partial(_draw_dirichlet, capped=True)
 PARTITIONS: dict[str, Kind] = {
     "iid": Kind(_iid, False, "shuffled and cut into equal parts"),
-    "dirichlet": Kind(_dirichlet, True, "Dirichlet shares per class"),
-    "dirichlet_capped": Kind(
-        _dirichlet_capped, True, "Dirichlet shares per class, nothing more for a client that is full"
-    ),
+    "dirichlet": Kind(_draw_dirichlet, True, "Dirichlet shares per class"),
+    "dirichlet_capped": Kind(_capped, True, "Dirichlet shares per class, nothing more for a client that is full"),
     "dirichlet_two_classes": Kind(
         _dirichlet_two_classes, True, "capped Dirichlet shares per class, two classes or more for every client"
     ),

@@ -16,7 +16,7 @@ from paperlib.federated.progress import Progress
 from paperlib.networks import MODELS, Network, build
 from paperlib.networks.layers import BatchNorm, Dropout
 from paperlib.oneshot.base import OneShot
-from paperlib.oneshot.ensemble import Ensemble
+from paperlib.oneshot.ensemble import Ensemble, Model
 from paperlib.options import option
 
 LAYERS = (nn.Conv2d, nn.Linear)
@@ -50,12 +50,10 @@ class OTFusion(OneShot):
 
     def epoch(self, ensemble: Ensemble, progress: Progress, round: int, t: int) -> dict[str, float]:
         """Fuse all models; the server's own is ignored."""
-        first, *others = ensemble.models
-        theta, buffers = first.theta, first.buffers
+        fused, *others = ensemble.models
         for r, model in enumerate(others, start=1):
-            s = 1 / (r + 1) if self.step == "running" else 1 / 2
-            theta, buffers = fuse(self.net, theta, buffers, model.theta, model.buffers, s, self.align_output)
-        progress.theta, progress.buffers = theta.clone(), buffers.clone()
+            fused = fuse(fused, model, 1 / (r + 1) if self.step == "running" else 1 / 2, self.align_output)
+        progress.theta, progress.buffers = fused.theta.clone(), fused.buffers.clone()
         return {}
 
 
@@ -64,18 +62,10 @@ def is_chain(net: Network) -> bool:
     return all(isinstance(module, (*LAYERS, BatchNorm, *CHANNELWISE)) for _, module in _layers(net))
 
 
-def fuse(
-    net: Network,
-    theta_a: Tensor,
-    buffers_a: Tensor,
-    theta_b: Tensor,
-    buffers_b: Tensor,
-    s: float,
-    align_output: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """(1 - s) times model a, its neurons in the order of b's, plus s times model b; theta [P] and buffers [Q]."""
-    theta, buffers = align(net, theta_a, buffers_a, theta_b, align_output)
-    return torch.lerp(theta, theta_b, s), torch.lerp(buffers, buffers_b, s)
+def fuse(a: Model, b: Model, s: float, align_output: bool = False) -> Model:
+    """Add (1 - s) times model a, its neurons in the order of b's, and s times model b."""
+    theta, buffers = align(a.net, a.theta, a.buffers, b.theta, align_output)
+    return Model(a.net, torch.lerp(theta, b.theta, s), torch.lerp(buffers, b.buffers, s))
 
 
 def align(

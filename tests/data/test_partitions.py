@@ -328,7 +328,6 @@ def test_description_of_a_partition_worked_out_by_hand():
     assert table.classes.tolist() == [2, 1, 1]
     assert table.label_entropy.tolist() == pytest.approx([np.log(2), 0, 0])
     assert table[["class_0", "class_1", "class_2"]].to_numpy().tolist() == [[2, 2, 0], [0, 0, 1], [1, 0, 0]]
-    assert table.attrs == {"smallest": 1, "median": 1.0, "largest": 4, "variation": pytest.approx(2**0.5 / 2)}
 
 
 @settings(max_examples=80, deadline=None)

@@ -60,6 +60,11 @@ def images() -> Tensor:
     return torch.randn(16, *SHAPE, generator=torch_rng(0, "images"))
 
 
+def fused_of(net, theta_a, buffers_a, theta_b, buffers_b, s):
+    model = fuse(Model(net, theta_a, buffers_a), Model(net, theta_b, buffers_b), s)
+    return model.theta, model.buffers
+
+
 # -- a network and a permutation of itself
 
 
@@ -72,7 +77,7 @@ def test_a_network_fused_with_a_permutation_of_itself_stays_the_same_function(na
     expected = net(theta, x, buffers=buffers)
     assert expected.std(0).min() > 0.1
     assert torch.allclose(net(other, x, buffers=other_buffers), expected, atol=1e-5)
-    fused, fused_buffers = fuse(net, theta, buffers, other, other_buffers, s)
+    fused, fused_buffers = fused_of(net, theta, buffers, other, other_buffers, s)
     assert (net(fused, x, buffers=fused_buffers) - expected).abs().max() < 1e-5
     average = net(torch.lerp(theta, other, s), x, buffers=torch.lerp(buffers, other_buffers, s))
     assert (average - expected).abs().max() > 0.5
@@ -85,10 +90,10 @@ def test_weights_and_statistics_of_the_permutation_are_found_exactly(name):
     other, other_buffers = permuted(net, theta, buffers)
     assert (other != theta).double().mean() > 0.9
     for found, expected in zip(
-        fuse(net, theta, buffers, other, other_buffers, 0.5), (other, other_buffers), strict=True
+        fused_of(net, theta, buffers, other, other_buffers, 0.5), (other, other_buffers), strict=True
     ):
         assert torch.equal(found, expected)
-    for found, expected in zip(fuse(net, other, other_buffers, theta, buffers, 0.5), (theta, buffers), strict=True):
+    for found, expected in zip(fused_of(net, other, other_buffers, theta, buffers, 0.5), (theta, buffers), strict=True):
         assert torch.equal(found, expected)
 
 
@@ -96,7 +101,7 @@ def test_weights_and_statistics_of_the_permutation_are_found_exactly(name):
 def test_copies_of_one_network_fuse_to_it_bit_for_bit(name):
     net = build(name, SHAPE, 10, width=1 / 16 if name == "vgg11" else 1 / 4)
     theta, buffers = model(net)
-    for found, expected in zip(fuse(net, theta, buffers, theta, buffers, 1 / 3), (theta, buffers), strict=True):
+    for found, expected in zip(fused_of(net, theta, buffers, theta, buffers, 1 / 3), (theta, buffers), strict=True):
         assert torch.equal(found, expected)
 
 
