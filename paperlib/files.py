@@ -86,7 +86,7 @@ def aside(path: Path) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Whether the path is an ordinary file; a link is not."""
+    """Return True for an ordinary file; a link is none."""
     try:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError as error:

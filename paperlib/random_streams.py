@@ -36,7 +36,7 @@ def _pinned(values: Tensor, device: torch.device) -> Tensor:
 
 
 def draw(make: Callable[[], Tensor], device: torch.device) -> Tensor:
-    """What ``make`` draws on the CPU, for use on a device.
+    """Draw with ``make`` on the CPU, and return the values on a device.
 
     A GPU's own streams would give other numbers, so that a run could not go on elsewhere. Inside a `RepeatedDraws` the
     values lie in memory that it keeps.

@@ -26,7 +26,7 @@ def _checkout_commit() -> str:
 
 
 def _installed_commit() -> str:
-    """What pip noted when it installed from a repository (PEP 610); empty where it did not."""
+    """Return the commit that pip noted on installing from a repository (PEP 610); empty if it noted none."""
     try:
         origin = json.loads(distribution("paperlib").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:

@@ -168,9 +168,9 @@ def arrange(x: Tensor) -> Tensor:
 
 
 def layout(device: torch.device) -> torch.memory_format:
-    """How convolutions take their images: channels_last on a CPU, and on a GPU whose tensor cores compute.
+    """Return the memory format of images for convolutions: channels_last on a CPU and for the tensor cores of a GPU.
 
-    In float32 they do not (`paperlib.workers.arithmetic`), and kernels for channels_last are often the slower ones.
+    These do not compute in float32 (`paperlib.workers.arithmetic`), where channels_last often has the slower kernels.
     """
     plain = device.type == "cuda" and not torch.backends.cudnn.allow_tf32
     return torch.contiguous_format if plain else torch.channels_last

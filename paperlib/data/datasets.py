@@ -52,7 +52,7 @@ class Dataset:
 
     @property
     def device(self) -> torch.device:
-        """Where all of its tensors lie."""
+        """The device of all of its tensors."""
         return self.train_images.device
 
     @property
@@ -155,7 +155,7 @@ def _sha256_of(file: Path, stamp: tuple[int, ...]) -> str:
 
 
 def available(name: str, data_dir: Path | str | None = None, image_size: int | None = None) -> bool:
-    """Whether `load(name, image_size=image_size)` works without a download."""
+    """Return True if `load(name, image_size=image_size)` works without a download."""
     root = data_directory(data_dir)
     if name == "digits" or _pack(name, root, image_size) is not None:
         return True

@@ -30,7 +30,7 @@ _TIMEOUT = 10.0  # seconds that a server may stay silent
 
 
 def present(name: str, root: Path) -> bool:
-    """Whether the published files of the set lie in the data directory."""
+    """Return True if the published files of the set lie in the data directory."""
     return all((root / file).exists() for file in DATASETS[name].files)
 
 

@@ -159,7 +159,7 @@ def stylegan_images(shape: tuple[int, int, int], classes: int, per_class: int, s
 
 
 def _file(*arguments: object) -> Path:
-    """Where images are kept: another file for other arguments, code or libraries, whose images may be others."""
+    """Return the cache file, named by arguments, code and library versions, since each may change the images."""
     versions = torch.__version__, np.__version__, torch.backends.cpu.get_cpu_capability()
     key = hashlib.sha256(_CODE + repr((arguments, versions)).encode())
     return copies() / "surrogates" / key.hexdigest()[:16]
