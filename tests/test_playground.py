@@ -7,7 +7,8 @@ import torch
 from paperlib.federated.simulator import play_round
 from paperlib.methods import REGISTRY
 from paperlib.teaching import widgets
-from paperlib.teaching.plane import KINDS, OFFSET, Problem, begin, effective_options, play, problem, refusals, runnable
+from paperlib.teaching.plane import EFFECTIVE, begin, choices_of, effective_options, play, refusals, runnable
+from paperlib.teaching.problems import KINDS, OFFSET, Problem, problem
 
 # Two clients whose numbers are exact in float32: curvatures, and where the optima are.
 A = np.array([[[1, 0.25], [0.25, 0.5]], [[0.5, -0.125], [-0.125, 0.25]]])
@@ -192,9 +193,23 @@ def test_every_method_that_is_offered_runs_and_moves_and_the_others_say_why_not(
     assert ("fedlc" in there) == (kind == "logistic")  # whose clients have both labels
 
 
-def test_only_options_that_make_a_difference_are_told():
-    assert effective_options("quadratic", "fedprox") == {"mu": 0.1}
-    assert effective_options("quadratic", "fedgps") == {"lambda_g": 0.5, "eta_g": 1.0, "preset": "authors"}
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_options_that_are_told_make_a_difference(kind):
+    def models(name, options):
+        trace = play(problem(kind), name, options, rounds=4, local_steps=2, sampled=2)
+        return np.stack(trace.evaluated)
+
+    assert set(EFFECTIVE) - set(runnable(kind)) <= {"fedlc", "fedrod"}
+    for name, needed in runnable(kind).items():
+        before = models(name, needed)
+        for option, default in effective_options(kind, name).items():
+            number = type(default) in (int, float)
+            others = [default / 2, 1.0, 2 * default] if number else choices_of(name, option)
+            after = (models(name, needed | {option: type(default)(other)}) for other in others if other != default)
+            assert any(one.shape != before.shape or not np.allclose(before, one, atol=1e-9) for one in after), name
+
+
+def test_options_without_effect_are_not_told():
     assert effective_options("quadratic", "gc_fed") == {}  # whose means are of convolutions and vectors
     assert effective_options("quadratic", "fedavg") == {}
 

@@ -1,4 +1,4 @@
-"""What all explorers are made of: controls, and below them words and a picture that follow every move."""
+"""The frame of all explorers: controls, and below them words and a picture that follow every move."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ PAUSE = 0.02  # seconds in which moves are gathered, so that a slider that is dr
 
 @dataclass(frozen=True)
 class View:
-    """What an explorer shows: words that say what is seen, and a picture of it.
+    """The content of an explorer: words that say what is seen, and a picture of it.
 
     code: a line of code, which a button copies. more: HTML below, such as a table. unfinished: there is more to show
     soon, and the explorer draws again as soon as it has served what came meanwhile.
@@ -35,7 +35,7 @@ class View:
 
 
 class Screen(anywidget.AnyWidget):
-    """A view in the page. What it consists of is sent together, and shown when ``number`` counts up.
+    """A view in the page. Its parts are sent together, and shown when ``number`` counts up.
 
     picture: a data URI, or nothing. error: a sentence that stands above the last view.
     """
@@ -137,6 +137,12 @@ class Explorer(widgets.VBox):
         if self.view.figure is not None:
             bundle["image/png"] = base64.b64encode(png(self.view.figure)).decode()
         return bundle
+
+
+def control(kind: Any, name: str, value: Any, width: str = "", label: str = "initial", **more: Any) -> Any:
+    """Return a control of a kind with its name beside it. label: the width of the name, which is part of ``width``."""
+    layout = {"width": width} if width else {}
+    return kind(value=value, description=name, layout=layout, style={"description_width": label}, **more)
 
 
 def data_uri(image: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The partition explorer: what each client of a partition holds."""
+"""The partition explorer: the samples that each client of a partition holds."""
 
 import math
 from typing import Any
@@ -15,8 +15,9 @@ from paperlib.data.datasets import DATASETS, available, training_labels
 from paperlib.data.partitions import MAX_DRAWS, PARTITIONS, NoDrawError, Partition, partition
 from paperlib.display import plots
 from paperlib.display.markup import Markup, listed
+from paperlib.display.words import many
 from paperlib.experiment import DEFAULTS
-from paperlib.teaching.widgets.explorer import Explorer, View
+from paperlib.teaching.widgets.explorer import Explorer, View, control
 
 DRAWS = 500  # of a Dirichlet partition that leaves a client empty: the 20,000 of a run take seconds
 COLUMNS = {"heatmap": 200, "bubbles": 100}  # that can be told from each other on a screen; more clients share them
@@ -31,7 +32,7 @@ def partition_explorer(
     clients: int = 100,
     seed: int = 0,
 ) -> Explorer:
-    """What every client holds, for a data set at hand and any partition; and the line of code that makes the same.
+    """Show what every client holds, for a data set at hand and any partition, and the line of code that makes the same.
 
     dataset: None is MNIST where it is at hand, else the digits of scikit-learn. partition: one of
     `paperlib.data.partitions.PARTITIONS`; alpha: Dirichlet concentration. These are the values at the start; each has
@@ -52,20 +53,19 @@ def partition_explorer(
         at_hand.append(dataset)
     ways = ways_to_get([name for name in DATASETS if name not in at_hand])
     classes = int(training_labels(dataset)[0].max()) + 1
-    data = _control(widgets.Dropdown, "data set", dataset, options=at_hand)
-    kind = _control(widgets.Dropdown, "partition", partition, options=list(PARTITIONS))
-    concentration = _control(
+    data = control(widgets.Dropdown, "data set", dataset, options=at_hand)
+    kind = control(widgets.Dropdown, "partition", partition, options=list(PARTITIONS))
+    concentration = control(
         widgets.FloatLogSlider, "alpha", alpha, min=min(-2, math.log10(alpha)), max=max(2, math.log10(alpha)), step=0.1,
         readout_format=".3g",
     )  # fmt: skip
-    holding = _control(
+    holding = control(
         widgets.IntSlider, "classes per client", classes_per_client, min=1, max=max(10, classes_per_client)
     )
-    number = _control(widgets.IntSlider, "clients", clients, min=1, max=max(1000, clients, classes))
-    draw_seed = _control(widgets.BoundedIntText, "seed", seed, min=0, max=10**9)
-    draw_seed.layout.width = "10em"
-    look = _control(widgets.ToggleButtons, "samples as", "heatmap", options=["heatmap", "bubbles"])
-    look.layout.width, look.style.button_width = "max-content", "7em"  # beside their name
+    number = control(widgets.IntSlider, "clients", clients, min=1, max=max(1000, clients, classes))
+    draw_seed = control(widgets.BoundedIntText, "seed", seed, "10em", min=0, max=10**9)
+    look = control(widgets.ToggleButtons, "samples as", "heatmap", "max-content", options=["heatmap", "bubbles"])
+    look.style.button_width = "7em"  # beside their name
 
     def fit(_: object = None) -> None:
         """Show what the partition asks for."""
@@ -89,25 +89,21 @@ def partition_explorer(
         code = experiment_line(data.value, kind.value, **settings)
         return View(words(table, counts.shape[1]), figure, code, ways)
 
-    for control in (data, kind):
-        control.observe(fit, "value")
+    for menu in (data, kind):
+        menu.observe(fit, "value")
     fit()
     return Explorer([[data, kind, concentration, holding], [number, draw_seed, look]], draw)
 
 
 def ways_to_get(names: list[str]) -> Markup:
-    """How to get these data sets, as HTML; nothing for none."""
+    """Return HTML that says how to get these data sets; nothing for none."""
     if not names:
         return Markup()
     ways = listed([Markup("<code>{}</code>: {}").format(name, DATASETS[name].obtain) for name in names])
     return Markup(
         "<details><summary>{} not at hand</summary>"
         "<p>Each becomes one file in the folder that PAPERLIB_DATA names, without it in data/sets:</p>{}</details>"
-    ).format(_many(len(names), "data set"), ways)
-
-
-def _control(kind: Any, name: str, value: Any, **more: Any) -> Any:
-    return kind(value=value, description=name, style={"description_width": "initial"}, **more)
+    ).format(many(len(names), "data set"), ways)
 
 
 def draw_partition(labels: Tensor, writers: Tensor | None, name: str, **settings: Any) -> Partition:
@@ -133,17 +129,13 @@ def experiment_line(dataset: str, name: str, clients: int, alpha: float | None, 
 
 
 def words(table: pd.DataFrame, classes: int) -> str:
-    """How many samples and how many kinds of labels the clients have."""
+    """Say how many samples and how many kinds of labels the clients have."""
     sizes, skewed, most = table.samples, int((table.classes < 2).sum()), math.log(classes)
     return (
-        f"{_many(len(table), 'client')}, {sizes.min():,} to {sizes.max():,} samples (median {sizes.median():,.0f}); "
+        f"{many(len(table), 'client')}, {sizes.min():,} to {sizes.max():,} samples (median {sizes.median():,.0f}); "
         f"label entropy {table.label_entropy.mean():.2f} nats on average, of at most ln {classes} = {most:.2f} for all "
-        f"classes alike; {_many(skewed, 'client')} {'holds' if skewed == 1 else 'hold'} fewer than two classes."
+        f"classes alike; {many(skewed, 'client')} {'holds' if skewed == 1 else 'hold'} fewer than two classes."
     )
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def picture(table: pd.DataFrame, counts: Tensor, kind: str) -> Figure:

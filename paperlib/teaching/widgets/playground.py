@@ -1,4 +1,4 @@
-"""The method playground: clients whose losses lie over the plane, and what a method makes of them."""
+"""The method playground: clients whose losses lie over the plane, and a method at work among them."""
 
 import math
 import time
@@ -15,21 +15,12 @@ from matplotlib.lines import Line2D
 
 from paperlib.display import plots
 from paperlib.display.markup import Markup, listed
+from paperlib.display.words import many
 from paperlib.methods import REGISTRY
 from paperlib.options import options_of
-from paperlib.teaching.plane import (
-    KINDS,
-    Points,
-    Problem,
-    Trace,
-    begin,
-    choices_of,
-    effective_options,
-    problem,
-    refusals,
-    runnable,
-)  # fmt: skip
-from paperlib.teaching.widgets.explorer import Explorer, View
+from paperlib.teaching.plane import Trace, begin, choices_of, effective_options, refusals, runnable
+from paperlib.teaching.problems import KINDS, Points, Problem, problem
+from paperlib.teaching.widgets.explorer import Explorer, View, control
 
 AT_ONCE, LATER = 0.05, 0.6  # seconds of rounds that are played before a move's first drawing, and between the others
 GRID = 48  # points of the landscape along each side
@@ -39,6 +30,21 @@ LINE = plots.COLOURS[5]
 
 Options = tuple[tuple[str, Any], ...]
 cached_problem = lru_cache(maxsize=4)(problem)
+# Argument -> the kind of its slider, its name, and the range and step that it has at least.
+SLIDERS: dict[str, tuple[Any, str, float, float, float]] = {
+    "clients": (widgets.IntSlider, "clients", 2, 5, 1),
+    "distance": (widgets.FloatSlider, "how far apart", 0, 3, 0.1),
+    "conditioning": (widgets.FloatSlider, "conditioning", 1, 20, 0.5),
+    "sampled": (widgets.IntSlider, "clients per round", 1, 1, 1),
+    "local_steps": (widgets.IntSlider, "local steps", 1, 20, 1),
+    "lr": (widgets.FloatLogSlider, "learning rate", -2, 0.3, 0.1),
+    "rounds": (widgets.IntSlider, "rounds", 1, 40, 1),
+}
+
+
+@lru_cache(maxsize=8)  # a move back costs nothing, and FedAvg is played once for all methods
+def cached_trace(at: Problem, name: str, options: Options, **settings: Any) -> Trace:
+    return begin(at, name, dict(options), **settings)
 
 
 def method_playground(
@@ -57,7 +63,7 @@ def method_playground(
     """A method at work in two dimensions: the ways of the clients in a round, that of the server, what the method adds.
 
     method: one of `paperlib.methods.REGISTRY` that runs with two parameters. kind, clients, distance, conditioning,
-    seed: see `paperlib.teaching.plane.problem`. sampled (None: all), local_steps, lr, rounds: see
+    seed: see `paperlib.teaching.problems.problem`. sampled (None: all), local_steps, lr, rounds: see
     `paperlib.teaching.plane.begin`, the code of all runs. These are the values at the start; all but the seed have a
     control.
 
@@ -66,86 +72,60 @@ def method_playground(
 
     Raises ValueError for a method that does not run here, with its reason, and for impossible values.
     """
-    problem(kind, clients=clients, distance=distance, conditioning=conditioning, seed=seed)
+    of_problem = {"clients": clients, "distance": distance, "conditioning": conditioning}
+    problem(kind, seed=seed, **of_problem)  # type: ignore[arg-type]
     if method not in runnable(kind):
         known = f"unknown method {method!r}; here run {', '.join(runnable(kind))}"
         raise ValueError(refusals(kind).get(method, known))
-    controls = _Controls(method, kind, clients, distance, conditioning, sampled or clients, local_steps, lr, rounds)
-
-    @lru_cache(maxsize=8)  # a move back costs nothing, and FedAvg is played once for all methods
-    def trace_of(at: Problem, name: str, options: Options, **settings: Any) -> Trace:
-        return begin(at, name, dict(options), **settings)
-
-    def draw() -> View:
-        at = cached_problem(
-            controls.kind.value, clients=controls.clients.value, distance=controls.distance.value,
-            conditioning=controls.conditioning.value, seed=seed,
-        )  # fmt: skip
-        methods = [(controls.method.value, controls.chosen_options())] + [("fedavg", ())] * controls.compare.value
-        traces = [
-            trace_of(
-                at, name, options, sampled=controls.sampled.value, local_steps=controls.local_steps.value,
-                lr=controls.lr.value, rounds=controls.rounds.value,
-            ) for name, options in methods
-        ]  # fmt: skip
-        # The first view is complete, for whoever has no front end; the others grow, and the kernel stays responsive.
-        budget = LATER if all(trace.rounds for trace in traces) else AT_ONCE
-        until = math.inf if controls.explorer is None else time.perf_counter() + budget
-        for trace in traces:
-            if not trace.finished and (not trace.rounds or time.perf_counter() < until):
-                trace.go_on(until - time.perf_counter())
-        round = min(controls.round.value, len(traces[0].rounds))
-        with plots.style():
-            figure = picture(traces, round)
-        more = missing_methods(controls.kind.value)
-        unfinished = not all(trace.finished for trace in traces)
-        return View(words(traces, round), figure, more=more, unfinished=unfinished)
-
-    controls.explorer = Explorer(controls.rows, draw)
-    return controls.explorer
+    of_run = {"sampled": sampled or clients, "local_steps": local_steps, "lr": lr, "rounds": rounds}
+    return MethodPlayground(method, kind, seed, of_problem, of_run)
 
 
-class _Controls:
-    """The controls, and what they say of each other: a kind has its methods, a method its options."""
+class MethodPlayground(Explorer):
+    """See `method_playground`."""
 
-    def __init__(
-        self, method: str, kind: str, clients: int, distance: float, conditioning: float, sampled: int,
-        local_steps: int, lr: float, rounds: int,
-    ):  # fmt: skip
-        self.explorer: Explorer | None = None
-        self.kind = _control(widgets.Dropdown, "losses", kind, options=list(KINDS))
-        self.clients = _control(widgets.IntSlider, "clients", clients, min=2, max=5)
-        self.distance = _control(widgets.FloatSlider, "how far apart", distance, min=0, max=max(3, distance), step=0.1)
-        self.conditioning = _control(
-            widgets.FloatSlider, "conditioning", conditioning, min=1, max=max(20, conditioning), step=0.5
-        )
-        self.method = _control(widgets.Dropdown, "method", method, options=list(runnable(kind)))
+    def __init__(self, method: str, kind: str, seed: int, of_problem: dict[str, float], of_run: dict[str, float]):
+        self.seed = seed
+        self.of_problem, self.of_run = _sliders(of_problem), _sliders(of_run)
+        self.kind = control(widgets.Dropdown, "losses", kind, options=list(KINDS))
+        self.method = control(widgets.Dropdown, "method", method, options=list(runnable(kind)))
         self.options = widgets.HBox(layout={"flex_flow": "row wrap"})
-        self.sampled = _control(widgets.IntSlider, "clients per round", sampled, min=1, max=clients)
-        self.local_steps = _control(widgets.IntSlider, "local steps", local_steps, min=1, max=max(20, local_steps))
-        self.lr = _control(
-            widgets.FloatLogSlider, "learning rate", lr, min=-2, max=max(0.3, math.log10(lr)), step=0.1,
-            readout_format=".2f",
-        )  # fmt: skip
-        self.rounds = _control(widgets.IntSlider, "rounds", rounds, min=1, max=max(40, rounds))
-        self.round = _control(widgets.IntSlider, "round shown", min(2, rounds), min=1, max=rounds)
-        self.round.layout.width = "30em"
-        self.compare = _control(widgets.Checkbox, "compare with FedAvg", True, indent=False)
-        self.rows = [
-            [self.kind, self.clients, self.distance, self.conditioning],
-            [self.method, self.options],
-            [self.sampled, self.local_steps, self.lr, self.rounds],
-            [self.round, self.compare],
-        ]
+        rounds = self.of_run["rounds"]
+        self.round = control(widgets.IntSlider, "round shown", min(2, rounds.value), "30em", min=1)
+        self.compare = control(widgets.Checkbox, "compare with FedAvg", True, indent=False)
         # Before the explorer looks, so that what it draws fits together.
         self.kind.observe(self._other_kind, "value")
         self.method.observe(self._other_method, "value")
-        self.clients.observe(lambda _: setattr(self.sampled, "max", self.clients.value), "value")
-        self.rounds.observe(lambda _: setattr(self.round, "max", self.rounds.value), "value")
+        clients, sampled = self.of_problem["clients"], self.of_run["sampled"]
+        widgets.dlink((clients, "value"), (sampled, "max"))
+        widgets.dlink((rounds, "value"), (self.round, "max"))
         self._other_method()
+        rows = [
+            [self.kind, *self.of_problem.values()],
+            [self.method, self.options],
+            [*self.of_run.values()],
+            [self.round, self.compare],
+        ]
+        super().__init__(rows, self.show)
+
+    def show(self) -> View:
+        at = cached_problem(self.kind.value, seed=self.seed, **_values(self.of_problem))
+        methods = [(self.method.value, self.chosen_options())] + [("fedavg", ())] * self.compare.value
+        traces = [cached_trace(at, name, options, **_values(self.of_run)) for name, options in methods]
+        # The first view is complete, for whoever has no front end; the others grow, and the kernel stays responsive.
+        budget = LATER if all(trace.rounds for trace in traces) else AT_ONCE
+        until = time.perf_counter() + budget if hasattr(self, "view") else math.inf
+        for trace in traces:
+            if not trace.finished and (not trace.rounds or time.perf_counter() < until):
+                trace.go_on(until - time.perf_counter())
+        round = min(self.round.value, len(traces[0].rounds))
+        with plots.style():
+            figure = picture(traces, round)
+        unfinished = not all(trace.finished for trace in traces)
+        return View(words(traces, round), figure, more=missing_methods(self.kind.value), unfinished=unfinished)
 
     def chosen_options(self) -> Options:
-        """The options of the method that are not its defaults."""
+        """Return the options of the method that are not its defaults."""
         name, defaults = self.method.value, options_of(REGISTRY[self.method.value])
         moved = {c.description: c.value for c in self.options.children if c.value != defaults[c.description]}
         return tuple((runnable(self.kind.value)[name] | moved).items())
@@ -161,22 +141,31 @@ class _Controls:
         children: list[Any] = []
         for option, default in effective_options(self.kind.value, name).items():
             if choices := choices_of(name, option):
-                children.append(_control(widgets.Dropdown, option, default, options=list(choices)))
+                children.append(control(widgets.Dropdown, option, default, options=list(choices)))
             else:
                 kind = widgets.IntText if isinstance(default, int) else widgets.FloatText
-                children.append(_control(kind, option, default))
-                children[-1].layout.width = "13em"
+                children.append(control(kind, option, default, "13em"))
         self.options.children = children
-        if self.explorer is not None:
-            self.explorer.watch(*children)
+        if hasattr(self, "view"):
+            self.watch(*children)
 
 
-def _control(kind: Any, name: str, value: Any, **more: Any) -> Any:
-    return kind(value=value, description=name, style={"description_width": "initial"}, **more)
+def _sliders(values: dict[str, float]) -> dict[str, Any]:
+    """A slider for each value, which may lie above its usual range."""
+    sliders = {}
+    for name, value in values.items():
+        kind, label, low, high, step = SLIDERS[name]
+        most = max(high, math.log10(value) if kind is widgets.FloatLogSlider else value)
+        sliders[name] = control(kind, label, value, min=low, max=most, step=step)
+    return sliders
+
+
+def _values(controls: dict[str, Any]) -> dict[str, Any]:
+    return {name: control.value for name, control in controls.items()}
 
 
 def words(traces: list[Trace], round: int) -> str:
-    """What is seen in a round: how far the clients drift, how near the server is, and what the method adds."""
+    """Describe a round: how far the clients drift, how near the server is, and what the method adds."""
     trace = traces[0]
     ways, e = trace.rounds[round - 1], trace.method.context.experiment
     drifts = [way.drift for way in ways]
@@ -184,7 +173,7 @@ def words(traces: list[Trace], round: int) -> str:
     moved = np.linalg.norm(np.mean([way.points[-1] - way.received for way in ways], 0))
     parts = [
         f"{e.method} in round {round} of {e.rounds}.",
-        f"{_many(len(ways), 'client')} of {e.clients} took part, with {_many(e.local_epochs, 'step')} each; on average "
+        f"{many(len(ways), 'client')} of {e.clients} took part, with {many(e.local_epochs, 'step')} each; on average "
         f"they end {np.mean(drifts):.2f} from the model they received (client {farthest} {max(drifts):.2f}), and the "
         f"mean of their models {moved:.2f}; what is less is where their drifts cancel."
         if len(ways) > 1
@@ -212,7 +201,7 @@ def words(traces: list[Trace], round: int) -> str:
 
 
 def _projected(trace: Trace) -> str:
-    """What the projection of gradient centralization means in the plane."""
+    """Describe what the projection of gradient centralization means in the plane."""
     assert trace.line is not None
     across = np.array([-trace.line[1], trace.line[0]])
     local = all(abs(np.diff(way.points, axis=0) @ across).max() < 1e-9 for ways in trace.rounds for way in ways)
@@ -233,16 +222,12 @@ def _same(trace: Trace, other: Trace) -> bool:
     return np.allclose(trace.evaluated[:rounds], other.evaluated[:rounds], rtol=1e-9, atol=1e-12, equal_nan=True)
 
 
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
 def missing_methods(kind: str) -> Markup:
     """The methods that are not among the choices, with their reasons, as HTML."""
     reasons = {name: reason for name, reason in refusals(kind).items() if name not in runnable(kind)}
     rows = listed([Markup("<b>{}</b>: {}").format(name, reason) for name, reason in reasons.items()])
     return Markup("<details><summary>{} cannot run here, and why</summary>{}</details>").format(
-        _many(len(reasons), "method"), rows
+        many(len(reasons), "method"), rows
     )
 
 
