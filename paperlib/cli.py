@@ -358,11 +358,12 @@ def profile(
     ] = None,
 ) -> None:
     """Where the time of an experiment goes: seconds per part of its first rounds. No run is changed or stored."""
-    from paperlib.reports.outputs import check_file, is_trace
+    from paperlib.reports.outputs import check_file
     from paperlib.runs.profile import profile as play
 
     with sentences("nothing was kept"):
-        file = None if trace is None else check_file("trace", trace, is_trace, "a trace of torch's profiler")
+        kind = "a trace of torch's profiler", "schemaVersion", "deviceProperties"
+        file = None if trace is None else check_file("trace", trace, *kind)
         measured = play(experiment_of(words), rounds=rounds, engine=engine, device=device, trace=file)
         first, last = measured.seconds.index[[0, -1]]
         engine = measured.engine.name + (f" ({measured.engine.reason})" if measured.engine.reason else "")
@@ -380,11 +381,11 @@ def partition(
 ) -> None:
     """Write which training images each client of an experiment has, for other programs and as partition=file.json."""
     from paperlib import partition_files
-    from paperlib.reports.outputs import check_file, is_partition
+    from paperlib.reports.outputs import check_file
     from paperlib.runs.prepare import dataset_of, parts_of
 
     with sentences("nothing was written"):
-        check_file("file", str(file), is_partition, "a partition")
+        check_file("file", str(file), "a partition", "labels_sha256")
         if file.suffix != ".json":
             raise ValueError(f"file is {str(file)!r}, but must end in .json")
         e = experiment_of(words)

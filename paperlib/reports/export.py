@@ -9,6 +9,8 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import get_args
 
@@ -19,6 +21,7 @@ from pyarrow import parquet
 from paperlib.experiment import HINTS, PLAIN_DEFAULTS
 from paperlib.files import opened, write
 from paperlib.papers import TITLES
+from paperlib.papers.printed import rows_of
 from paperlib.reports.outputs import check_replaced, check_writable
 from paperlib.reports.run_table import Finished, finished
 from paperlib.runs.store import Store
@@ -26,41 +29,12 @@ from paperlib.runs.store import Store
 FILES = TABLE, DICTIONARY = "runs.parquet", "columns.csv"
 HEAD = ["column", "type", "group", "rows", "meaning"]
 CHUNK = 1000  # runs whose rounds are in memory at once
-# The columns beside the fields of the experiment, and what they mean.
-RUN = {
-    "digest": "the run's name: a hash of the fields that differ from their defaults",
-    "experiment": "the run's description: paperlib.Experiment.from_json(row.experiment) is the experiment again",
-    "scale": "smoke, mini, small, paper, or operations per run; empty where no paper needs the run",
-    "papers": "papers whose tables and figures are made from the run, separated by semicolons",
-    "places": "those tables and figures, such as gc_fed T5, separated by semicolons",
-    "origin": "shipped, or own for a run of the machine that exported the table",
+EXPLAINED = rows_of(Path(__file__).with_name("columns.csv"), ("group", "column", "meaning"))
+# Group -> its columns -> their meanings.
+GROUPS = {
+    group: {row["column"]: row["meaning"] for row in rows} for group, rows in groupby(EXPLAINED, itemgetter("group"))
 }
-SUMMARY = {
-    "final_accuracy": "test accuracy in percent after the last evaluated round; empty where the run failed",
-    "best_accuracy": "highest test accuracy in percent",
-    "last10_accuracy": "mean test accuracy in percent of the last ten evaluated rounds",
-    "failed": "true for a run that ended with a NaN or an infinity",
-    "failed_at": "the round in which it did",
-    "peak_memory_mb": "most memory of the process in MiB",
-    "parameters": "number of parameters of the network",
-    "dataset_source": "the copy of the data set that the run was made with",
-    "device": "the processor or GPU that computed it",
-    "engine": "the engine that trained its clients",
-    "version": "version of the code, with its commit",
-    "finished": "date, year-month-day",
-}
-HISTORY = {
-    "round": "communication round, from 1; of a one-shot method the epoch on the server",
-    "test_accuracy": "accuracy in percent on the test set after the round",
-    "test_loss": "mean cross entropy in nats on the test set after the round",
-    "seconds": "time of the round",
-    "bytes_up": "bytes that all clients sent in the round",
-    "bytes_down": "bytes that all clients received in the round",
-    "epoch": "epoch on the server, of one-shot methods",
-    "communication_round": "communication round, from 1, of one-shot methods",
-}
-FIELDS = {name: f"the field {name} of paperlib.Experiment" for name in HINTS}
-GROUPS = {"run": RUN, "experiment": FIELDS, "summary": SUMMARY, "history": HISTORY}
+GROUPS["experiment"] = {name: f"the field {name} of paperlib.Experiment" for name in HINTS}
 NUMBERS = {name for name, hint in HINTS.items() if {*get_args(hint), hint} & {int, float} and str not in get_args(hint)}
 NUMBERS |= {"final_accuracy", "best_accuracy", "last10_accuracy", "failed_at", "peak_memory_mb", "parameters"}
 
@@ -104,17 +78,16 @@ def is_exported(path: Path) -> bool:
 def parts(store: Path | str | None = None) -> Iterator[pa.Table]:
     """Yield a row per evaluated round of every finished run, by digest and round, in tables with the same columns.
 
-    Columns: those of `RUN`, the fields of the experiment, `SUMMARY`, and those of the histories. Fields that are lists
-    or have names inside are JSON.
+    Columns: those of `GROUPS`, and the measures of the histories. Fields that are lists or have names inside are JSON.
     """
     listed = sorted(finished(Store(store).path), key=lambda run: str(run.summary["digest"]))
     chunks = [listed[start : start + CHUNK] for start in range(0, len(listed), CHUNK)]
     histories = [_rounds(chunk) for chunk in chunks]
-    measures = sorted({name for _, values in histories for name in values} - set(HISTORY))
+    measures = sorted({name for _, values in histories for name in values} - set(GROUPS["history"]))
     for chunk, (which, values) in zip(chunks, histories, strict=True):
         facts = list(map(_facts, chunk))
         columns = {name: _column(name, [fact[name] for fact in facts]).take(which) for name in facts[0]}
-        for name in (*HISTORY, *measures):
+        for name in (*GROUPS["history"], *measures):
             own = f"{name} (measured)" if name in columns else name  # a measure may have any name
             columns[own] = pa.array(values.get(name, np.full(len(which), np.nan)), from_pandas=True)
         yield pa.table(columns)
@@ -131,7 +104,7 @@ def _facts(run: Finished) -> dict[str, object]:
         "places": "; ".join(dict.fromkeys(f"{place.paper} {place.name}" for place in run.places)),
         "origin": "shipped" if run.folder is None else "own",
         **{name: run.fields[name] for name in HINTS},
-        **{name: run.summary.get(name) for name in SUMMARY},
+        **{name: run.summary.get(name) for name in GROUPS["summary"]},
     }
 
 

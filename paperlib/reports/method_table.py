@@ -1,4 +1,4 @@
-"""The methods side by side: where each is from, what it changes, keeps and sends, and which go together.
+"""The methods side by side: source, changes, state, traffic, and combinations.
 
 Nothing of it is written down here. Sources and summaries are the docstrings of the methods, memory and traffic are
 counted in two rounds that are played, and combinations are those that `paperlib.methods.build` allows.
@@ -6,7 +6,8 @@ counted in two rounds that are played, and combinations are those that `paperlib
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -28,9 +29,6 @@ NOTE = (
     "features or classifiers, counted with an MLP at a quarter of its width and ten classes; their share changes with "
     "the network. What is drawn again from a seed is not kept."
 )
-
-
-NUMBERS = ("client memory", "server memory", "up", "down")  # the columns of `as_text` that hold numbers
 
 
 @dataclass(frozen=True)
@@ -74,16 +72,12 @@ def methods() -> pd.DataFrame:
     first, in models of P parameters; tables (those of `paperlib.papers` with runs of the method). To three decimals;
     `NOTE` says how this is counted.
     """
-    where = tables()
-    rows = {}
-    for name, method in REGISTRY.items():
-        words = {"paper": paper(method), "changes": changes(method)}
-        rows[name] = words | costs(name) | {"tables": where.get(name, "")}
+    rows = {name: _described(name) | costs(name) for name in REGISTRY}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
 
 
 def costs(name: str) -> dict[str, float]:
-    """What a method keeps and sends, in models of P parameters: the columns of `methods`, by name."""
+    """Measure the state and traffic of a method, in models of P parameters: the columns of `methods`, by name."""
     trial = trial_run(name, MODEL, width=WIDTH)
     server, per_client = _server_memory(name, trial)
     return {
@@ -97,64 +91,63 @@ def costs(name: str) -> dict[str, float]:
 
 def one_shot_methods() -> pd.DataFrame:
     """The one-shot methods, one row each, by name; columns paper, changes and tables as in `methods`."""
-    where = tables()
-    rows = {
-        name: {"paper": paper(method), "changes": changes(method), "tables": where.get(name, "")}
-        for name, method in oneshot.REGISTRY.items()
-    }
+    rows = {name: _described(name) for name in oneshot.REGISTRY}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+
+
+def _described(name: str) -> dict[str, Any]:
+    method = REGISTRY.get(name) or oneshot.REGISTRY[name]
+    return {"paper": paper(method), "changes": changes(method), "tables": tables().get(name, "")}
 
 
 def as_text(table: pd.DataFrame) -> pd.DataFrame:
     """The table of `methods` as text, for people to read."""
-    server_memory = [
-        " + ".join(part for part in (_short(fixed), f"{_short(growing)} S" if growing else "") if part) or "0"
-        for fixed, growing in zip(table.server_memory, table.server_memory_per_client, strict=True)
-    ]
-    return pd.DataFrame(
-        {
-            "client memory": [_short(value) or "0" for value in table.client_memory],
-            "server memory": server_memory,
-            "up": table.up.map(_short),
-            "down": table.down.map(_short),
-            "tables": table.tables,
-            "paper": table.paper,
-            "what it changes": table.changes,
-        },
-        index=table.index,
-    )
+    growing = [f"{_short(number)} S" if number else "" for number in table.server_memory_per_client]
+    parts = zip(table.server_memory.map(_short), growing, strict=True)
+    columns = {
+        "client memory": [_short(value) or "0" for value in table.client_memory],
+        "server memory": [" + ".join(filter(None, memory)) or "0" for memory in parts],
+        "up": table.up.map(_short),
+        "down": table.down.map(_short),
+        "tables": table.tables,
+        "paper": table.paper,
+        "what it changes": table.changes,
+    }
+    return pd.DataFrame(columns, index=table.index)
 
 
 def card(name: str) -> Card:
     """One method in full. Raises ValueError for an unknown name."""
-    if name in oneshot.REGISTRY:
-        return _one_shot_card(name)
-    method = type(build(name))
-    others = [other for other in REGISTRY if other not in (name, "fedavg")]  # all of them contain FedAvg
-    pairs = [(name, other) for other in others] + [(other, name) for other in others]
-    sentences = [why for outer, base in pairs if (why := refusal(outer, base))]
-    # The same words in another order say the same.
-    refused = {frozenset(why.replace(":", "").split()): why for why in reversed(sentences)}
+    one_shot = name in oneshot.REGISTRY
+    method: type = oneshot.REGISTRY[name] if one_shot else type(build(name))
+    base = oneshot.OneShot if one_shot else FedAvg
     return Card(
         name,
         method.__name__,
         inspect.cleandoc(method.__doc__ or ""),
         source(method),
         options_of(method),
-        _hooks(method, FedAvg),
-        tuple(reversed(refused.values())),
-        _equations(method, FedAvg),
+        _hooks(method, base),
+        _refused_one_shot(name) if one_shot else _refused(name),
+        _equations(method, base),
+        one_shot,
     )
 
 
-def _one_shot_card(name: str) -> Card:
-    method = oneshot.REGISTRY[name]
-    refused = ["a one-shot method: it cannot be wrapped around another, and no method of many rounds around it"]
-    if method.one_architecture:
-        refused.append("its clients cannot have networks of their own")
-    options = {f.name: f.default for f in fields(method) if f.init}
-    words = inspect.cleandoc(method.__doc__ or ""), source(method), options, _hooks(method, oneshot.OneShot)
-    return Card(name, method.__name__, *words, tuple(refused), _equations(method, oneshot.OneShot), one_shot=True)
+def _refused(name: str) -> tuple[str, ...]:
+    """Return why a method cannot be combined with others, a sentence each."""
+    others = [other for other in REGISTRY if other not in (name, "fedavg")]  # all of them contain FedAvg
+    pairs = [(name, other) for other in others] + [(other, name) for other in others]
+    sentences = [why for outer, base in pairs if (why := refusal(outer, base))]
+    # The same words in another order say the same.
+    refused = {frozenset(why.replace(":", "").split()): why for why in reversed(sentences)}
+    return tuple(reversed(refused.values()))
+
+
+def _refused_one_shot(name: str) -> tuple[str, ...]:
+    refused = ("a one-shot method: it cannot be wrapped around another, and no method of many rounds around it",)
+    one_architecture = oneshot.REGISTRY[name].one_architecture
+    return refused + ("its clients cannot have networks of their own",) * one_architecture
 
 
 def _hooks(method: type, base: type) -> dict[str, str]:
@@ -163,7 +156,7 @@ def _hooks(method: type, base: type) -> dict[str, str]:
 
 
 def _equations(method: type, base: type) -> dict[str, str]:
-    """What a method's functions that the base lacks or has otherwise say of themselves, the nearest class first."""
+    """Return the docstrings of the functions that a method adds or overrides, most derived class first."""
     docstrings: dict[str, str] = {}
     for kind in method.__mro__[: method.__mro__.index(base)]:
         for name, value in vars(kind).items():
@@ -173,7 +166,7 @@ def _equations(method: type, base: type) -> dict[str, str]:
 
 
 def refusal(outer: str, base: str) -> str:
-    """Why the method ``outer`` cannot be wrapped around the method ``base``; empty if it can."""
+    """Return why the method ``outer`` cannot be wrapped around the method ``base``; empty if it can."""
     try:
         build(outer, {"base": base})
     except ValueError as error:
@@ -189,6 +182,7 @@ def overridden(method: type, base: type = FedAvg) -> list[str]:
     return [name for name in hooks if getattr(method, name) is not getattr(base, name)]
 
 
+@cache
 def tables() -> dict[str, str]:
     """Method -> the tables with runs of it, by paper: "FedGPS T1 T16, GC-Fed T4"."""
     by_method: dict[str, dict[str, list[str]]] = {}

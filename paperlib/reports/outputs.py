@@ -1,4 +1,4 @@
-"""Where commands write: a path is refused in one sentence before any work, and only files of ours are replaced."""
+"""Check output paths before any work; replace only files that paperlib wrote."""
 
 import gzip
 import os
@@ -14,16 +14,17 @@ START = 1000  # bytes of a file that tell what it is
 LONGEST = 250  # bytes of a name; a temporary suffix must fit behind it
 
 
-def check_file(option: str, path: str, is_ours: Callable[[Path], bool], kind: str) -> Path:
-    """The path of a new file, or of one of ours, in a folder that exists and can be written.
+def check_file(option: str, path: str, kind: str, *names: str) -> Path:
+    """Return the path of a new file, or of one of ours, in a folder that exists and can be written.
 
-    kind: what such a file of ours is. Raises ValueError, in one sentence that names the option, for any other path.
+    kind: of such a file of ours, which begins with these JSON names. Raises ValueError, in one sentence that names the
+    option, for any other path.
     """
     folder, name = os.path.split(path)
     folder = folder or "."
     if not 0 < len(os.fsencode(name)) < LONGEST or "\0" in path or os.path.isdir(path) or not os.path.isdir(folder):
         raise ValueError(f"{option} is {quote(path)}, but must be a file in a folder that exists")
-    check_replaced(option, Path(path), is_ours, kind)
+    check_replaced(option, Path(path), lambda ours: begins_with(ours, *names), kind)
     check_writable(option, Path(folder))
     return Path(path)
 
@@ -44,20 +45,11 @@ def check_writable(option: str, folder: Path) -> None:
         raise ValueError(f"{option}: no file can be written in {quote(str(folder))} ({reason})") from None
 
 
-def is_trace(path: Path) -> bool:
-    """Whether a file begins as the traces of torch's profiler do, compressed where its name says so."""
+def begins_with(path: Path, *names: str) -> bool:
+    """Return True for a file whose first bytes have these JSON names, compressed where its own name says so."""
     try:
         with opened(path) as file:
             start = gzip.GzipFile(fileobj=file).read(START) if path.suffix == ".gz" else file.read(START)
     except (OSError, EOFError, zlib.error):
         return False
-    return b'"schemaVersion"' in start and b'"deviceProperties"' in start
-
-
-def is_partition(path: Path) -> bool:
-    """Whether a file begins as those of `paperlib.partition_files` do."""
-    try:
-        with opened(path) as file:
-            return b'"labels_sha256"' in file.read(START)
-    except OSError:
-        return False
+    return all(f'"{name}"'.encode() in start for name in names)

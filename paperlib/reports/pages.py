@@ -7,6 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from paperlib.files import write
+
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
     autoescape=True,
@@ -33,5 +35,12 @@ TEMPLATES.policies["json.dumps_function"] = as_json
 
 
 def render(template: str, **fields: Any) -> str:
-    """The page of a template; of its fields only `Markup` is taken as HTML."""
+    """Fill in a template; of its fields only `Markup` is taken as HTML."""
     return TEMPLATES.get_template(f"{template}.html").render(fields)
+
+
+def write_page(path: Path, template: str, **fields: Any) -> Path:
+    """Fill in a template and write it; return the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, render(template, **fields).encode())
+    return path

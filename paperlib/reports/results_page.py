@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from paperlib.display.markup import Markup
-from paperlib.files import write
 from paperlib.papers import TITLES
 from paperlib.papers.claims import Verdict, above, verdicts
 from paperlib.papers.judging import Evidence, PrintedNumber, entries, gathered
 from paperlib.papers.scales import RULES
 from paperlib.paths import figures as figures_folder
 from paperlib.quantities.agreement import mean_interval
-from paperlib.reports.pages import render
+from paperlib.reports import pages
 from paperlib.reports.run_table import finished, listing
 from paperlib.reports.scorecard import COMPARED
 from paperlib.runs.store import Store
@@ -51,11 +50,8 @@ def write_page(folder: Path | None = None, store: Path | str | None = None) -> P
         "scales": RULES,
     }
     vega = vl_convert.javascript_bundle().replace("</script", "<\\/script")  # type: ignore[call-arg]
-    page = render("results", data=data, charts=charts(), vega=Markup(vega))
-    folder = folder or figures_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    write(folder / "results.html", page.encode())
-    return folder / "results.html"
+    path = (folder or figures_folder()) / "results.html"
+    return pages.write_page(path, "results", data=data, charts=charts(), vega=Markup(vega))
 
 
 def runs(store: Store) -> Records:
@@ -116,29 +112,33 @@ def pairs(evidence: Evidence) -> Records:
             ours = evidence.by_seed(entry)
             gains = [above(ours[seed], base[seed]) for seed in ours.keys() & base.keys()]
             if entry is not baseline and len(gains) > 1 and np.isfinite(gains).all():
-                low, high = mean_interval(gains)
-                record = {"difference": float(np.mean(gains)), "low": low, "high": high, "seeds": len(gains)}
-                record["printed"] = entry.printed - baseline.printed
-                records.append(_place(evidence, entry) | _rounded(record))
+                differences = _differences(np.mean(gains), mean_interval(gains), entry.printed - baseline.printed)
+                records.append(_place(evidence, entry) | differences | {"seeds": len(gains)})
     return records
 
 
 def claim_record(verdict: Verdict) -> dict[str, Any]:
-    """A claim, its printed difference, and what our runs say of it."""
-    claim = verdict.claim
-    record = {"difference": verdict.difference, "low": verdict.interval.low, "high": verdict.interval.high}
-    return (
-        {"paper": TITLES[claim.paper], "place": f"{TITLES[claim.paper]} {claim.table}", "scale": verdict.scale}
-        | {
-            "row": f"{TITLES[claim.paper]} {claim.table}: {claim.name}",
-            "claim": claim.claim,
-            "verdict": verdict.verdict,
-            "in_points": "accuracy" in claim.metric and claim.metric != "target_accuracy",
-            "why": verdict.why,
-        }
-        | {"settings": f"{verdict.settings} of {verdict.all_settings}", "seeds": verdict.seeds, "favour": claim.favour}
-        | _rounded(record | {"printed": verdict.printed})
-    )
+    """Return a claim, its printed difference, and its verdict by our runs."""
+    claim, place = verdict.claim, f"{TITLES[verdict.claim.paper]} {verdict.claim.table}"
+    return {
+        "paper": TITLES[claim.paper],
+        "place": place,
+        "scale": verdict.scale,
+        "row": f"{place}: {claim.name}",
+        "claim": claim.claim,
+        "verdict": verdict.verdict,
+        "in_points": "accuracy" in claim.metric and claim.metric != "target_accuracy",
+        "why": verdict.why,
+        "settings": f"{verdict.settings} of {verdict.all_settings}",
+        "seeds": verdict.seeds,
+        "favour": claim.favour,
+        **_differences(verdict.difference, verdict.interval, verdict.printed),
+    }
+
+
+def _differences(mean: Any, interval: tuple[float, float], printed: float) -> dict[str, Any]:
+    values = {"difference": mean, "low": interval[0], "high": interval[1], "printed": printed}
+    return {name: _plain(value) for name, value in values.items()}
 
 
 def charts() -> dict[str, Any]:
@@ -210,10 +210,6 @@ def _place(evidence: Evidence, entry: PrintedNumber) -> dict[str, Any]:
     record = {"paper": title, "place": f"{title} {entry.table}", "scale": evidence.scale, "column": entry.column}
     record |= {"method": entry.label, "data set": entry.row["dataset"]}
     return record | {"row": f"{record['place']}, {entry.column}: {entry.label}"}
-
-
-def _rounded(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in record.items()}
 
 
 def _plain(value: Any) -> Any:

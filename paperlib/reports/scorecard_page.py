@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from paperlib import papers
-from paperlib.files import write
+from paperlib.display.words import many
 from paperlib.papers.catalogue import PAPERS
 from paperlib.papers.claims import POOLED, READING, ROPE, VERDICTS
 from paperlib.papers.judging import LEAST, METHODS, REGIME, SEEDS
@@ -16,8 +16,7 @@ from paperlib.papers.verdicts import points, with_interval
 from paperlib.paths import ROOT
 from paperlib.paths import figures as figures_folder
 from paperlib.quantities.agreement import LEVEL
-from paperlib.reports import markdown
-from paperlib.reports.pages import render
+from paperlib.reports import markdown, pages
 from paperlib.reports.scorecard import ALL, COMPARED, Scorecard, scorecard
 
 README = ROOT / "README.md"
@@ -60,10 +59,10 @@ def order(row: Any) -> str:
     if row.judged:
         parts.append(
             f"{row.correlation:+.2f} [{row.low:+.2f}, {row.high:+.2f}], ceiling {_signed(row.ceiling)} "
-            f"({row.methods} methods, {row.seeds} seeds, {_many(row.judged, 'column')})"
+            f"({row.methods} methods, {row.seeds} seeds, {many(row.judged, 'column')})"
         )
     if row.unjudged:
-        parts.append(f"not judged: {row.other:+.2f} ({_many(row.unjudged, 'column')}; {row.why})")
+        parts.append(f"not judged: {row.other:+.2f} ({many(row.unjudged, 'column')}; {row.why})")
     return "; ".join(parts) or "-"
 
 
@@ -111,7 +110,7 @@ def claims(card: Scorecard, paper: str) -> pd.DataFrame:
                     "printed": f"{points(row.printed)} ({row.in_print[0]} of {row.in_print[1]})",
                     "verdict": row.word,
                     "ours": _measured(row) if decided else "-",
-                    "from": f"{row.settings} of {_many(row.all_settings, 'setting')}, {row.seeds} seeds"
+                    "from": f"{row.settings} of {many(row.all_settings, 'setting')}, {row.seeds} seeds"
                     if decided
                     else "-",
                     "scale": f"{row.scale}, {percentage(row.share)} of print, grade {row.grade}" if decided else "-",
@@ -131,7 +130,6 @@ def _measured(row: Any) -> str:
 
 def write_page(card: Scorecard, folder: Path | None = None) -> Path:
     """Write ``scorecard.html`` into the folder (default: figures/), beside the gallery; returns its path."""
-    folder = folder or figures_folder()
     sections = [
         {
             **dict(zip(("tables", "figures"), coverage(paper), strict=True)), "name": paper, "title": title,
@@ -139,10 +137,8 @@ def write_page(card: Scorecard, folder: Path | None = None) -> Path:
         }
         for paper, title in papers.TITLES.items()
     ]  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
-    page = render("scorecard", title="Scorecard", explanation=EXPLANATION, papers=sections)
-    write(folder / "scorecard.html", page.encode())
-    return folder / "scorecard.html"
+    path = (folder or figures_folder()) / "scorecard.html"
+    return pages.write_page(path, "scorecard", title="Scorecard", explanation=EXPLANATION, papers=sections)
 
 
 def with_content(text: pd.DataFrame) -> pd.DataFrame:
@@ -151,7 +147,7 @@ def with_content(text: pd.DataFrame) -> pd.DataFrame:
 
 
 def coverage(paper: str) -> tuple[str, str]:
-    """How many of its tables and of its figures can be asked for: ``("8 of 8", "9 of 10")``."""
+    """Count the tables and the figures that can be asked for: ``("8 of 8", "9 of 10")``."""
     specified = {*papers.tables(paper), *papers.figures(paper)}
     counts = [[name in specified for name in PAPERS[paper].names if name[0] == kind] for kind in "TF"]
     tables, figures = (f"{sum(known)} of {len(known)}" for known in counts)
@@ -215,7 +211,7 @@ def decided_claims(card: Scorecard) -> str:
 
 
 def write_summaries(readme: Path = README, findings: Path = FINDINGS) -> tuple[Path, Path]:
-    """Put what the shipped runs say between the markers of both pages; returns their paths.
+    """Put the results of the shipped runs between the markers of both pages; return the paths.
 
     Raises ValueError where a marker is missing.
     """
@@ -229,10 +225,6 @@ def write_summaries(readme: Path = README, findings: Path = FINDINGS) -> tuple[P
 
 def _named(rows: pd.DataFrame) -> Any:
     return rows.rename(columns=lambda name: name.replace(" ", "_")).itertuples()
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _signed(value: float) -> str:
