@@ -1,9 +1,8 @@
-"""One method in full: what it changes, what that costs, and where it stands in the tables of the papers."""
+"""One method in full: its changes, their costs, and its ranks in the tables of the papers."""
 
 import re
-from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import ipywidgets as widgets
 import numpy as np
@@ -13,15 +12,16 @@ from matplotlib.figure import Figure
 
 from paperlib import methods, oneshot, papers
 from paperlib.display import plots
-from paperlib.display.markup import Markup, listed, table
+from paperlib.display.markup import Markup, table
 from paperlib.papers import TITLES, index, settings, shipped_runs
 from paperlib.papers.cells import value
 from paperlib.papers.citations import changes, code
 from paperlib.papers.collection import finished
 from paperlib.papers.specs import TableSpec, scaled
 from paperlib.reports import method_table
+from paperlib.reports.pages import render
 from paperlib.reports.scorecard import COMPARED
-from paperlib.teaching.widgets.explorer import Explorer, View
+from paperlib.teaching.widgets.explorer import Explorer, View, control
 
 LINES = 24  # of the picture, one for a column of a table
 NONE = "-"
@@ -29,7 +29,7 @@ LEVELS = ("target_accuracy", "centralized_accuracy")  # of a table's rows that a
 
 
 def method_card(name: str = "fedavg") -> Explorer:
-    """What a method does and changes, what it keeps and sends, and its rank in the tables of each paper.
+    """Show what a method does and changes, what it keeps and sends, and its rank in the tables of each paper.
 
     name: the method shown first; all others, one-shot methods among them, are in the list. Raises ValueError for a name
     that does not exist.
@@ -44,10 +44,11 @@ class MethodCard(Explorer):
         method_table.card(name)  # raises for an unknown one
         choices = [*methods.REGISTRY, *(f"{one_shot} (one-shot)" for one_shot in oneshot.REGISTRY)]
         choice = name if name in methods.REGISTRY else f"{name} (one-shot)"
-        look: dict[str, Any] = {"layout": {"width": "18em"}, "style": {"description_width": "5em"}}
-        self.method = widgets.Dropdown(options=choices, value=choice, description="Method", **look)
-        self.paper = widgets.Dropdown(options=papers_of(name), description="Tables of", **look)
-        self.scale = widgets.Dropdown(options=COMPARED, description="Our scale", **look)
+        look: dict[str, Any] = {"width": "18em", "label": "5em"}
+        self.method = control(widgets.Dropdown, "Method", choice, options=choices, **look)
+        options = papers_of(name)
+        self.paper = control(widgets.Dropdown, "Tables of", options[0][1], options=options, **look)
+        self.scale = control(widgets.Dropdown, "Our scale", COMPARED[0], options=COMPARED, **look)
         super().__init__([[self.method, self.paper, self.scale]], self.show)
 
     def show(self) -> View:
@@ -75,78 +76,74 @@ def papers_of(name: str) -> list[tuple[str, str]]:
     return [(TITLES[paper], paper) for paper in comparing] or [("none of the papers", NONE)]
 
 
-class CardCell(NamedTuple):
-    """One cell: its value, larger is better, -inf for a run that failed, None where there is none; and its text.
-
-    methods: the registered ones that it is of.
-    """
-
-    printed: float | None
-    printed_text: str
-    ours: float | None
-    text: str
-    methods: set[str]
-
-
 @cache
-def columns(paper: str, name: str, scale: str) -> dict[str, dict[str, CardCell]]:
-    """Column -> row -> entry of a table, from the runs that are done."""
+def cells(paper: str, name: str, scale: str) -> pd.DataFrame:
+    """Return the cells of a table, a row each: row, column, methods, and the numbers printed and ours with their texts.
+
+    Of the numbers larger is better; -inf is a run that failed, NaN that there is none.
+    """
     spec = papers.TABLES[paper][name]
     assert isinstance(spec, TableSpec)
     has_runs = any((paper, name, scale) in places for places in index.shipped().values())
-    cells = [cell for cell in spec.cells(index.SEEDS if has_runs else 1) if cell.metric not in LEVELS]
+    printed = [cell for cell in spec.cells(index.SEEDS if has_runs else 1) if cell.metric not in LEVELS]
     runs = {}
     if has_runs:
-        cells = [scaled(cell, scale) for cell in cells]
-        runs = finished({e for cell in cells for e in (*cell.experiments, *cell.baseline)})
-    entries: dict[str, dict[str, CardCell]] = {}
-    for cell in cells:
+        printed = [scaled(cell, scale) for cell in printed]
+        runs = finished({e for cell in printed for e in (*cell.experiments, *cell.baseline)})
+    rows = []
+    for cell in printed:
         label = str(cell.key["column"])
         sign, ours = spec.sign(label), value(cell, runs, scale)
-        by = {method for e in cell.experiments for method in (e.method, e.method_options.get("base", e.method))}
-        entries.setdefault(label, {})[str(cell.key["row"])] = CardCell(
-            -np.inf if cell.note == "failed" else None if cell.printed is None else sign * cell.printed,
-            cell.note if cell.printed is None or np.isnan(cell.printed) else f"{cell.printed:.2f}",
-            -np.inf if ours.status in ("failed", "not reached") else None if ours.mean is None else sign * ours.mean,
-            ours.status if ours.mean is None else f"{ours.mean:.2f}",
-            by,
+        rows.append(
+            {
+                "table": name,
+                "row": str(cell.key["row"]),
+                "column": label,
+                "methods": {m for e in cell.experiments for m in (e.method, e.method_options.get("base", e.method))},
+                "number": -np.inf if cell.note == "failed" else sign * _known(cell.printed),
+                "printed": cell.note if np.isnan(_known(cell.printed)) else f"{cell.printed:.2f}",
+                "our_number": -np.inf if ours.status in ("failed", "not reached") else sign * _known(ours.mean),
+                "ours": ours.status if ours.mean is None else f"{ours.mean:.2f}",
+            }
         )
-    return entries
+    return pd.DataFrame(rows)
+
+
+def _known(number: float | None) -> float:
+    return np.nan if number is None else number
 
 
 def standing(method: str, paper: str, scale: str) -> pd.DataFrame:
     """A method in the tables of a paper: one row per table, column and row in which its value is printed or run.
 
-    Columns: table, row, column; printed, printed_rank and printed_among (its place, 1 is the best, among so many
-    methods); ours, rank and among (the same of those that were run); beside and beside_among (its printed place among
-    these). No rank: NaN. What failed comes last. Tables whose rows are not methods, and our additions, are left out.
+    Columns: those of `cells`; printed_rank and printed_among (its place, 1 is the best, among so many methods); rank
+    and among (the same of those that were run); beside and beside_among (its printed place among these). No rank: NaN.
+    What failed comes last. Tables whose rows are not methods, and our additions, are left out.
     """
-    ranks = []
+    found = [pd.DataFrame()]
     for name, spec in papers.TABLES[paper].items():
         if not isinstance(spec, TableSpec) or spec.rows != "method" or not re.fullmatch(r"T\d+", name):
             continue
-        for label, entries in columns(paper, name, scale).items():
-            printed = {row: e.printed for row, e in entries.items() if e.printed is not None and e.printed == e.printed}
-            ours = {row: e.ours for row, e in entries.items() if e.ours is not None}
-            both = {row: printed[row] for row in printed if row in ours}
-            for row, entry in entries.items():
-                if method in entry.methods and (row in printed or row in ours):
-                    place: dict[str, Any] = {"table": name, "row": row, "column": label}
-                    place |= {"printed": entry.printed_text, "ours": entry.text}
-                    place |= {"printed_rank": _rank(printed, row), "printed_among": len(printed)}
-                    place |= {"rank": _rank(ours, row), "among": len(ours)}
-                    ranks.append(place | {"beside": _rank(both, row), "beside_among": len(both)})
-    return pd.DataFrame(ranks)
+        for _, column in cells(paper, name, scale).groupby("column", sort=False):
+            both = column.number.where(column.our_number.notna())
+            column = column.join(_ranks(column.number, "printed_rank", "printed_among"))
+            column = column.join(_ranks(column.our_number, "rank", "among")).join(
+                _ranks(both, "beside", "beside_among")
+            )
+            there = column.number.notna() | column.our_number.notna()
+            found.append(column[there & column.methods.map(lambda names: method in names)])
+    return pd.concat(found, ignore_index=True)
 
 
-def _rank(values: Mapping[str, float], row: str) -> float:
-    """The place of a row, the largest value being the first; NaN where it has none or stands alone."""
-    ranked = row in values and len(values) > 1
-    return 1.0 + sum(value > values[row] for value in values.values()) if ranked else np.nan
+def _ranks(numbers: pd.Series, rank: str, among: str) -> pd.DataFrame:
+    """Return the places of numbers, the largest being the first, and their count; NaN where one stands alone."""
+    count = numbers.count()
+    ranks = numbers.rank(ascending=False, method="min")
+    return pd.DataFrame({rank: ranks if count > 1 else np.nan, among: count}, index=numbers.index)
 
 
 def _costs(name: str) -> str:
-    """What it keeps and sends, in a sentence."""
+    """Say in a sentence what it keeps and sends."""
     if name in oneshot.REGISTRY:
         return "A client sends its model once per communication round, and keeps nothing; the server holds all of them."
     cost = method_table.costs(name)
@@ -164,7 +161,7 @@ def _models(number: float) -> str:
 
 
 def _places(ranks: pd.DataFrame, paper: str, scale: str) -> str:
-    """Where it stands, in a sentence."""
+    """Say in a sentence where it stands."""
     if ranks.empty:
         return "No table of a paper ranks it."
     printed = ranks[ranks.printed_rank.notna()]
@@ -226,22 +223,8 @@ def _sheet(names: list[str], lowest: int, title: str) -> tuple[Figure, Axes, "np
 def _page(card: method_table.Card, ranks: pd.DataFrame, paper: str, scale: str) -> Markup:
     """The card as HTML."""
     kind = oneshot.REGISTRY[card.name] if card.one_shot else methods.REGISTRY[card.name]
-    base = "OneShot" if card.one_shot else "FedAvg"
-    parts = [
-        Markup("<h3>{}: what it does</h3><pre>{}</pre>").format(card.name, card.what),
-        Markup("<p>{}</p>").format(card.source) if card.source else "",
-        _terms("Its equations", card.equations, "Its class says it all: see above, and the code."),
-        _terms(f"Hooks it overrides against {base}", card.hooks, "None: it is what the others are compared with."),
-        _terms("Options", {name: f"{default!r}" for name, default in card.options.items()}, "None."),
-        Markup("<h3>Cannot be combined</h3>{}").format(
-            listed(card.refused) if card.refused else Markup("<p>It can be combined with all.</p>")
-        ),
-        Markup("<details><summary>The code of {}</summary><pre>{}</pre></details>").format(card.title, code(kind)),
-    ]
-    if not ranks.empty:
-        heading = Markup("<h3>In the tables of {}, ours (scale {}) beside printed</h3>{}")
-        parts.insert(0, heading.format(TITLES[paper], scale, _table(ranks)))
-    return Markup("\n").join(parts)
+    fields = {"paper": TITLES.get(paper), "scale": scale, "ranks": None if ranks.empty else _table(ranks)}
+    return Markup(render("card", card=card, code=code(kind), **fields))  # which escapes its texts
 
 
 def _table(ranks: pd.DataFrame) -> Markup:
@@ -256,18 +239,8 @@ def _table(ranks: pd.DataFrame) -> Markup:
         }
         for place in ranks.to_dict("records")
     ]
-    return Markup(
-        '<div style="max-height: 22em; overflow: auto" tabindex="0" aria-label="table of ranks">{}</div>'
-    ).format(table(rows))
+    return table(rows)
 
 
 def _among(rank: float, count: int) -> str:
     return f"{rank:.0f} of {count}" if pd.notna(rank) else ""
-
-
-def _terms(heading: str, terms: Mapping[str, str], nothing: str) -> Markup:
-    entries = Markup("").join(
-        Markup("<dt><code>{}</code></dt><dd><pre>{}</pre></dd>").format(name, text) for name, text in terms.items()
-    )
-    body = Markup("<dl>{}</dl>").format(entries) if entries else Markup("<p>{}</p>").format(nothing)
-    return Markup("<h3>{}</h3>{}").format(heading, body)

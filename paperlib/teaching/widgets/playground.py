@@ -11,7 +11,6 @@ from contourpy import contour_generator
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from paperlib.display import plots
 from paperlib.display.markup import Markup, listed
@@ -241,39 +240,53 @@ def picture(traces: list[Trace], round: int) -> Figure:
     curve = figure.add_axes((0.745, 0.11, 0.245, 0.79))
     _plane(plane, traces, round)
     _curve(curve, traces, round)
-    handles = _legend(traces, round)
+    handles, _ = plane.get_legend_handles_labels()
     figure.legend(handles=handles, loc="center left", bbox_to_anchor=(0.54, 0.5), fontsize=8, handlelength=2.2)
     return figure
 
 
 def _plane(ax: Axes, traces: list[Trace], round: int) -> None:
     trace = traces[0]
-    p = trace.problem
+    p, ways = trace.problem, {way.client: way for way in trace.rounds[round - 1]}
     x, y, values = _landscape(p, _window(traces))
-    for k, (loss, optimum) in enumerate(zip(values, p.optima, strict=True)):
-        _contours(ax, x, y, loss, _levels(loss, 4, 0.12), color=plots.COLOURS[k], linewidth=0.6, alpha=0.7)
-        ax.plot(*optimum, MARKS[k], color=plots.COLOURS[k], markersize=8, markerfacecolor="white", zorder=4)
-    _contours(ax, x, y, values.mean(0), _levels(values.mean(0), 9, 1.0), color="0.75", linewidth=0.9)
-    ax.plot(*p.optimum, "*", color="black", markersize=13, zorder=5)
+    _path(ax, trace.server[: round + 1], "-o", color="black", linewidth=1.6, markersize=3.5, zorder=6, label="server")
     for other in traces[1:]:
-        ax.plot(*np.stack(other.server[: round + 1]).T, "--.", color=GREY, linewidth=1.2, markersize=4, zorder=3)
-    ax.plot(*np.stack(trace.server[: round + 1]).T, "-o", color="black", linewidth=1.6, markersize=3.5, zorder=6)
-    for way in trace.rounds[round - 1]:
-        colour, line = plots.COLOURS[way.client], plots.LINES[way.client % 4]
-        ax.plot(*way.points.T, line, color=colour, linewidth=1.5, zorder=7)
-        ax.plot(*way.points[1:].T, MARKS[way.client], color=colour, markersize=3.5, zorder=7)
-        for arrow in way.arrows:
-            if np.linalg.norm(arrow.by) > 1e-9:
-                head: Any = {"arrowstyle": "-|>", "color": colour, "linewidth": 2, "alpha": 0.9}
-                ax.annotate("", tuple(arrow.at + arrow.by), tuple(arrow.at), zorder=8, arrowprops=head)
+        look: dict[str, Any] = {"color": GREY, "linewidth": 1.2, "markersize": 4, "zorder": 3}
+        _path(ax, other.server[: round + 1], "--.", label="server of FedAvg", **look)
+    for k in range(p.clients):
+        look = {"color": plots.COLOURS[k], "marker": MARKS[k], "zorder": 7}
+        points = ways[k].points if k in ways else np.full((1, 2), np.nan)
+        label = f"client {k}" if k in ways else f"client {k}, absent"
+        line = plots.LINES[k % 4] if k in ways else ""
+        _path(ax, points, line, linewidth=1.5, markersize=3.5, markevery=slice(1, None), label=label, **look)
+    for k, (loss, optimum) in enumerate(zip(values, p.optima, strict=True)):
+        look = {"color": plots.COLOURS[k], "markersize": 8, "markerfacecolor": "white", "zorder": 4}
+        _contours(ax, x, y, loss, _levels(loss, 4, 0.12), color=plots.COLOURS[k], linewidth=0.6, alpha=0.7)
+        ax.plot(*optimum, MARKS[k], label="" if k else "optimum of a client", **look)
+    ax.plot(*p.optimum, "*", color="black", markersize=13, zorder=5, label="global optimum")
+    average = values.mean(0)
+    _contours(ax, x, y, average, _levels(average, 9, 1.0), color="0.75", linewidth=0.9, label="global loss")
+    arrows = [(plots.COLOURS[way.client], arrow) for way in ways.values() for arrow in way.arrows]
+    for colour, arrow in arrows:
+        if np.linalg.norm(arrow.by) > 1e-9:
+            head: Any = {"arrowstyle": "-|>", "color": colour, "linewidth": 2, "alpha": 0.9}
+            ax.annotate("", tuple(arrow.at + arrow.by), tuple(arrow.at), zorder=8, arrowprops=head)
+    for what in sorted({arrow.what for _, arrow in arrows}):
+        look = {"marker": r"$\rightarrow$", "color": "0.2", "markersize": 11}
+        ax.plot([], [], linestyle="", label=what.replace(", ", ",\n", 1), **look)
     if trace.line is not None:
         through = tuple(trace.server[0]), tuple(trace.server[0] + trace.line)
-        ax.axline(*through, linestyle="-.", color=LINE, linewidth=1, zorder=2)
+        look = {"linestyle": "-.", "color": LINE, "linewidth": 1, "zorder": 2}
+        ax.axline(*through, label="left by the projection", **look)
     ax.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal", anchor="W")
     ax.grid(False)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(plots.MaxNLocator(5))
     plots.title(ax, f"{trace.method.context.experiment.method}, round {round}: θ in the plane")
+
+
+def _path(ax: Axes, points: Any, line: str, **look: Any) -> None:
+    ax.plot(*np.stack(points).T, line, **look)
 
 
 def _contours(ax: Axes, x: Points, y: Points, z: Points, levels: Points, **look: Any) -> None:
@@ -296,31 +309,6 @@ def _curve(ax: Axes, traces: list[Trace], round: int) -> None:
     ax.xaxis.set_major_locator(plots.MaxNLocator(5, integer=True))
     ax.set_xlabel("round")
     plots.title(ax, "distance to the global optimum")
-
-
-def _legend(traces: list[Trace], round: int) -> list[Line2D]:
-    trace = traces[0]
-    present = {way.client for way in trace.rounds[round - 1]}
-    handles = [Line2D([], [], color="black", marker="o", markersize=3.5, label="server")]
-    handles += [Line2D([], [], color=GREY, linestyle="--", label="server of FedAvg") for _ in traces[1:]]
-    for k in range(trace.problem.clients):
-        look: dict[str, Any] = {"color": plots.COLOURS[k], "marker": MARKS[k], "markersize": 4}
-        look["linestyle"] = plots.LINES[k % 4] if k in present else ""
-        handles.append(Line2D([], [], label=f"client {k}" + ("" if k in present else ", absent"), **look))
-    hollow: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 7}
-    handles.append(Line2D([], [], color=GREY, markerfacecolor="white", label="optimum of a client", **hollow))
-    handles.append(Line2D([], [], color="black", linestyle="", marker="*", markersize=10, label="global optimum"))
-    handles.append(Line2D([], [], color="0.75", label="global loss"))
-    for what in sorted({arrow.what for way in trace.rounds[round - 1] for arrow in way.arrows}):
-        head, _, symbol = what.partition(", ")
-        handles.append(
-            Line2D(
-                [], [], linestyle="", marker=r"$\rightarrow$", color="0.2", markersize=11, label=f"{head},\n{symbol}"
-            )
-        )
-    if trace.line is not None:
-        handles.append(Line2D([], [], color=LINE, linestyle="-.", label="left by the projection"))
-    return handles
 
 
 def _window(traces: list[Trace]) -> tuple[float, float, float, float]:
