@@ -59,13 +59,14 @@ def test_runs_of_a_budget_are_listed_under_it(tiny, tmp_path, monkeypatch):
     run(tiny, store=tmp_path)
     monkeypatch.setattr(index, "known", lambda store: {tiny.digest: [Use("gc_fed", "T5", "1e14")]})
     browser = results.result_browser(tmp_path)
-    browser.scale.value = "1e14"
+    browser.filters["scale"].value = "1e14"
     assert list(browser.fitting().index) == [tiny.digest]
 
 
 def test_filters_leave_the_runs_they_name(tmp_path):
     browser = results.result_browser(tmp_path)
-    browser.paper.value, browser.scale.value, browser.dataset.value = "fedhydra", "smoke", "digits"
+    for column, value in {"paper": "fedhydra", "scale": "smoke", "data set": "digits"}.items():
+        browser.filters[column].value = value
     left = browser.fitting()
     assert len(left) and set(left["data set"]) == {"digits"} and set(left.file) == {"fedhydra-smoke"}
     browser.words.value = "no such word"
@@ -86,7 +87,7 @@ def test_a_move_draws_once_also_where_the_drawing_sets_a_control(tmp_path):
     assert explorer.screen.number == 2 and explorer.paper.value == "fedhydra"
     browser = results.result_browser(tmp_path)
     assert browser.screen.number == 1 and len(browser.list.value) == results.FIRST
-    browser.scale.value = "smoke"
+    browser.filters["scale"].value = "smoke"
     assert browser.screen.number == 2
 
 

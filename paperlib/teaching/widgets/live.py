@@ -4,9 +4,8 @@ import asyncio
 import json
 import shlex
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ipywidgets as widgets
 import numpy as np
@@ -29,7 +28,7 @@ from paperlib.runs.prepare import dataset_of, history_rows, prepare, prepare_one
 from paperlib.runs.profile import described
 from paperlib.runs.records import read_state
 from paperlib.runs.store import Store, evaluated
-from paperlib.teaching.widgets.explorer import Explorer, View
+from paperlib.teaching.widgets.explorer import Explorer, View, control
 
 SMALL = Experiment(
     dataset="digits", model="mlp", width=0.25, partition="dirichlet", alpha=0.1, clients=20, sampled=5, rounds=200,
@@ -50,9 +49,8 @@ def live_run(experiment: Experiment | None = None, store: Path | str | None = No
     return LiveRun(experiment or SMALL, Store(store))
 
 
-@dataclass(frozen=True)
-class Round:
-    """What is seen of one round: who took part, their labels [clients, C], the global model's accuracy on each."""
+class Round(NamedTuple):
+    """One round: its clients, their labels [clients, C], and the global model's accuracy on each of them."""
 
     number: int
     clients: list[int]
@@ -61,36 +59,27 @@ class Round:
 
 
 class Scene:
-    """What stays fixed in a run, to look at its rounds with: the data, the clients' samples, the network."""
+    """The fixed parts of a run, to look at its rounds with: the data, the clients' samples, the network."""
 
     def __init__(self, experiment: Experiment):
         self.experiment = e = experiment
         self.data: Dataset = dataset_of(e)
-        self.method: FedAvg | OneShot
-        if is_one_shot(e):
-            self.method, *_ = prepare_one_shot(e, self.data)
-        else:
-            self.method, _ = prepare(e, self.data)
+        self.method: FedAvg | OneShot = (prepare_one_shot if is_one_shot(e) else prepare)(e, self.data)[0]
 
     def round(self, number: int, store: Store) -> Round:
         """The newest round of which the store has the model, or if it has none, round ``number``.
 
         The model is tried on samples that each client has: `PROBES` of them, evenly spaced.
         """
-        model, accuracies = saved_model(self.experiment, store), None
+        model, accuracies, e, context = saved_model(self.experiment, store), None, self.experiment, self.method.context
         if model is not None:
-            number, theta, buffers, server = model
+            number = model[0]
+        clients = list(range(e.clients)) if is_one_shot(e) else sampled_clients(e, number)
+        if model is not None:
+            _, theta, buffers, server = model
             theta = theta if server is None else self.method.finish(theta, server)
-        clients = self.clients(number)
-        context = self.method.context
-        if model is not None:
             accuracies = [self.accuracy(theta, buffers, context.indices[client]) for client in clients]
         return Round(number, clients, context.counts[clients], accuracies)
-
-    def clients(self, number: int) -> list[int]:
-        """Who takes part in a round; in a one-shot run, all."""
-        e = self.experiment
-        return list(range(e.clients)) if is_one_shot(e) else sampled_clients(e, number)
 
     def accuracy(self, theta: Tensor, buffers: Tensor, indices: Tensor) -> float:
         """In percent, of a model on some of a client's samples."""
@@ -153,28 +142,19 @@ class LiveRun(Explorer):
         self.scene: Scene | None = None
         self.round: Round | None = None
         self._look_task: asyncio.Task[None] | None = None
-        self.text = widgets.Text(
-            value=words_of(experiment), description="Experiment", continuous_update=False,
-            layout={"width": "64em"}, style={"description_width": "6em"},
-        )  # fmt: skip
-        self.bar = widgets.IntProgress(
-            min=0,
-            max=history_rows(experiment),
-            description="Rounds",
-            layout={"width": "30em"},
-            style={"bar_color": "#0173b2"},
-        )
-        self.buttons = {
-            name: widgets.Button(description=name, icon=icon, tooltip=tooltip, layout={"width": "7em"})
-            for name, icon, tooltip in (
-                ("Start", "play", "Start the run in a process of its own"),
-                ("Pause", "pause", "End the process; the store keeps all rounds that are done"),
-                ("Resume", "play", "Go on where the run ended, with the same bits"),
-                ("Stop", "stop", "End the process and choose another experiment; nothing is discarded"),
-            )
-        }
-        for name, act in (("Start", self.go), ("Pause", self.pause), ("Resume", self.go), ("Stop", self.stop)):
-            self.buttons[name].on_click(lambda _, act=act: self.call(act))
+        self.text = control(widgets.Text, "Experiment", words_of(experiment), "64em", "6em", continuous_update=False)
+        self.bar = control(widgets.IntProgress, "Rounds", 0, "30em", min=0, max=history_rows(experiment))
+        self.bar.style.bar_color = "#0173b2"
+        self.buttons = {}
+        for name, icon, act, tooltip in (
+            ("Start", "play", self.go, "Start the run in a process of its own"),
+            ("Pause", "pause", self.pause, "End the process; the store keeps all rounds that are done"),
+            ("Resume", "play", self.go, "Go on where the run ended, with the same bits"),
+            ("Stop", "stop", self.stop, "End the process and choose another experiment; nothing is discarded"),
+        ):
+            button = widgets.Button(description=name, icon=icon, tooltip=tooltip, layout={"width": "7em"})
+            button.on_click(lambda _, act=act: self.call(act))
+            self.buttons[name] = button
         try:
             self.scene, self.round = look(experiment, store)
         except ValueError as error:  # a data set that is not at hand
@@ -196,20 +176,15 @@ class LiveRun(Explorer):
 
     def pause(self) -> None:
         """End the process, to be resumed."""
-        self._end()
-        self.paused = True
-        self.refresh()
+        self.stop(paused=True)
 
-    def stop(self) -> None:
+    def stop(self, paused: bool = False) -> None:
         """End the process; another experiment may be typed in."""
-        self._end()
-        self.paused = False
-        self.refresh()
-
-    def _end(self) -> None:
         if self.child is not None:
             self.child.stop()
             self.child = None
+        self.paused = paused
+        self.refresh()
 
     # -- what is seen
 
@@ -293,21 +268,18 @@ class LiveRun(Explorer):
         if round is None:
             return
         places = np.arange(len(round.clients))
+        few = len(places) <= len(plots.COLOURS)  # so that each has a colour of its own
         if round.accuracies is not None:
-            colours = plots.COLOURS[: len(places)] if len(places) <= len(plots.COLOURS) else plots.COLOURS[:1]
-            accuracy.bar(places, round.accuracies, color=colours)
+            accuracy.bar(places, round.accuracies, color=plots.COLOURS if few else plots.COLOURS[0])
         step = -(-len(places) // 10)
         accuracy.set_xticks(places[::step], [str(client) for client in round.clients[::step]])
         accuracy.set_xlim(-0.6, len(places) - 0.4)
         accuracy.set_xlabel("client" if is_one_shot(self.experiment) else f"client of round {round.number}")
         counts = round.labels.cpu().numpy()
-        layers, bottom = counts if len(counts) <= len(plots.COLOURS) else counts.sum(0, keepdims=True), 0
-        for number, layer in enumerate(layers):
-            labels.bar(
-                np.arange(counts.shape[1]), layer, 0.85, bottom=bottom, color=plots.COLOURS[number],
-                edgecolor="white", linewidth=0.5,
-            )  # fmt: skip
-            bottom = bottom + layer
+        layers = counts if few else counts.sum(0, keepdims=True)
+        look: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.5}
+        for layer, top, colour in zip(layers, layers.cumsum(0), plots.COLOURS, strict=False):
+            labels.bar(np.arange(counts.shape[1]), layer, 0.85, bottom=top - layer, color=colour, **look)
         labels.xaxis.set_major_locator(MaxNLocator(integer=True))
 
     # -- looking at the store
@@ -332,7 +304,7 @@ class LiveRun(Explorer):
             self._look_task = self.loop.create_task(self._looking())
 
     def _progress(self, experiment: Experiment) -> tuple[int, bool]:
-        """What must be told when it changes: the rounds that are done, and whether the process has begun with them."""
+        """Return the rounds that are done, and True once the process has begun with them; a change of these is told."""
         rounds = self.store.rounds_done(experiment)
         return rounds, rounds > 0 or worked_on(experiment, self.store)
 

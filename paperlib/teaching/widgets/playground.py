@@ -249,20 +249,29 @@ def _plane(ax: Axes, traces: list[Trace], round: int) -> None:
     trace = traces[0]
     p, ways = trace.problem, {way.client: way for way in trace.rounds[round - 1]}
     x, y, values = _landscape(p, _window(traces))
-    _path(ax, trace.server[: round + 1], "-o", color="black", linewidth=1.6, markersize=3.5, zorder=6, label="server")
+    ax.plot(
+        *np.stack(trace.server[: round + 1]).T,
+        "-o",
+        color="black",
+        linewidth=1.6,
+        markersize=3.5,
+        zorder=6,
+        label="server",
+    )
     for other in traces[1:]:
         look: dict[str, Any] = {"color": GREY, "linewidth": 1.2, "markersize": 4, "zorder": 3}
-        _path(ax, other.server[: round + 1], "--.", label="server of FedAvg", **look)
+        ax.plot(*np.stack(other.server[: round + 1]).T, "--.", label="server of FedAvg", **look)
     for k in range(p.clients):
         look = {"color": plots.COLOURS[k], "marker": MARKS[k], "zorder": 7}
         points = ways[k].points if k in ways else np.full((1, 2), np.nan)
         label = f"client {k}" if k in ways else f"client {k}, absent"
-        line = plots.LINES[k % 4] if k in ways else ""
-        _path(ax, points, line, linewidth=1.5, markersize=3.5, markevery=slice(1, None), label=label, **look)
+        look["linestyle"] = plots.LINES[k % 4] if k in ways else ""
+        ax.plot(*points.T, linewidth=1.5, markersize=3.5, markevery=slice(1, None), label=label, **look)
     for k, (loss, optimum) in enumerate(zip(values, p.optima, strict=True)):
         look = {"color": plots.COLOURS[k], "markersize": 8, "markerfacecolor": "white", "zorder": 4}
         _contours(ax, x, y, loss, _levels(loss, 4, 0.12), color=plots.COLOURS[k], linewidth=0.6, alpha=0.7)
-        ax.plot(*optimum, MARKS[k], label="" if k else "optimum of a client", **look)
+        ax.plot(*optimum, MARKS[k], **look)
+    ax.plot([], [], "o", color=GREY, markerfacecolor="white", markersize=7, label="optimum of a client")
     ax.plot(*p.optimum, "*", color="black", markersize=13, zorder=5, label="global optimum")
     average = values.mean(0)
     _contours(ax, x, y, average, _levels(average, 9, 1.0), color="0.75", linewidth=0.9, label="global loss")
@@ -283,10 +292,6 @@ def _plane(ax: Axes, traces: list[Trace], round: int) -> None:
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(plots.MaxNLocator(5))
     plots.title(ax, f"{trace.method.context.experiment.method}, round {round}: θ in the plane")
-
-
-def _path(ax: Axes, points: Any, line: str, **look: Any) -> None:
-    ax.plot(*np.stack(points).T, line, **look)
 
 
 def _contours(ax: Axes, x: Points, y: Points, z: Points, levels: Points, **look: Any) -> None:

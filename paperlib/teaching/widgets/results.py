@@ -1,10 +1,9 @@
-"""All finished runs as a table that can be filtered, the curves of the chosen ones, and where each is from."""
+"""All finished runs as a table that can be filtered, with the curves and the provenance of chosen ones."""
 
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,12 +20,13 @@ from paperlib.reports.run_table import WIDTHS, finished, listing
 from paperlib.runs.listing import finished_runs
 from paperlib.runs.records import read_history
 from paperlib.runs.store import Store, evaluated
-from paperlib.teaching.widgets.explorer import Explorer, View
+from paperlib.teaching.widgets.explorer import Explorer, View, control
 
 ANY = "all"
 ROWS = 300  # of the list; a browser is slow with many more
 CURVES = 10  # as many as there are colours
 REASONS = 20  # of the runs that cannot be shown, as many are named
+FILTERS = {"scale": "Scale", "paper": "Paper", "method": "Method", "data set": "Data set", "setting": "Setting"}
 FIRST = 3  # runs that are chosen at the beginning
 
 
@@ -45,21 +45,12 @@ class ResultBrowser(Explorer):
     def __init__(self, store: Path, find: str):
         self.store = store
         self._read()
-        self.words = widgets.Text(
-            value=find, description="Find", placeholder="words, such as T5 cifar10 gc_fed seed=0",
-            continuous_update=True, layout={"width": "36em"},
-        )  # fmt: skip
-        self.scale = self._choice("Scale", sorted(set(self.runs.scale) - {""}))
-        papers = {paper for of_run in self.runs.paper for paper in of_run}
-        self.paper = self._choice("Paper", [(TITLES[paper], paper) for paper in TITLES if paper in papers])
-        self.method = self._choice("Method", sorted(set(self.runs.method)))
-        self.dataset = self._choice("Data set", sorted(set(self.runs["data set"])))
-        self.setting = self._choice("Setting", sorted(set(self.runs.setting)), width="26em")
+        hint = "words, such as T5 cifar10 gc_fed seed=0"
+        self.words = control(widgets.Text, "Find", find, "36em", placeholder=hint, continuous_update=True)
+        self.filters = {column: self._menu(column, name) for column, name in FILTERS.items()}
         head = "  ".join(_cell(name, width) for name, width in WIDTHS.items())
         self.head = widgets.HTML(Markup('<p class="runs-head" aria-hidden="true">{}</p>').format(head))
-        self.list = widgets.SelectMultiple(
-            description="Runs", rows=12, layout={"width": "1080px"}, style={"description_width": "0px"}
-        )
+        self.list = control(widgets.SelectMultiple, "Runs", (), "1080px", "0px", rows=12)
         self.list.add_class("runs")
         self.count = widgets.HTML()
         self.search = widgets.Button(description="", layout={"width": "auto"})
@@ -68,31 +59,29 @@ class ResultBrowser(Explorer):
         self._filter: tuple[Any, ...] | None = None
         self._histories: dict[str, pd.DataFrame] = {}
         self._latest: tuple[tuple[str, ...], View] | None = None
-        super().__init__(
-            [
-                [self.words, self.scale, self.paper], [self.method, self.dataset, self.setting],
-                [widgets.VBox([self.head, self.list])], [self.count, self.search],
-            ],
-            self.show,
-        )  # fmt: skip
+        menus = list(self.filters.values())
+        listed = [widgets.VBox([self.head, self.list])]
+        super().__init__([[self.words, *menus[:2]], menus[2:], listed, [self.count, self.search]], self.show)
         self.list.observe(self._changed, "value")
 
     def _read(self) -> None:
-        """Read the store: what can be listed, and why some of it cannot."""
+        """Read the store: the runs that can be listed, and why others cannot."""
         own = finished_runs(self.store)
         self.runs, self.unreadable = listing(finished(self.store, own)), own.bad
 
-    @staticmethod
-    def _choice(name: str, options: Sequence[Any], width: str = "14em") -> widgets.Dropdown:
-        every = [(ANY, ANY), *((o if isinstance(o, tuple) else (o, o)) for o in options)]
-        return widgets.Dropdown(
-            options=every, value=ANY, description=name, layout={"width": width}, style={"description_width": "5em"}
-        )
+    def _values(self, column: str) -> "pd.Series[Any]":
+        """Return the values of the runs in a column by digest, several lines for a run that has several."""
+        return self.runs[column].explode()
+
+    def _menu(self, column: str, name: str) -> widgets.Dropdown:
+        values = sorted(set(self._values(column).dropna()) - {""})
+        options = [(ANY, ANY), *((TITLES[value] if column == "paper" else value, value) for value in values)]
+        width = "26em" if column == "setting" else "14em"
+        return control(widgets.Dropdown, name, ANY, width, "5em", options=options)
 
     def show(self) -> View:
         """List the runs that fit, and draw those that are chosen."""
-        chosen = (self.words.value, self.scale.value, self.paper.value, self.method.value, self.dataset.value,
-                  self.setting.value)  # fmt: skip
+        chosen = (self.words.value, *(menu.value for menu in self.filters.values()))
         if chosen != self._filter:
             first, self._filter = self._filter is None, chosen
             self._list(self.fitting(), first)
@@ -109,19 +98,15 @@ class ResultBrowser(Explorer):
         return View(_accuracies(runs, names), _curves(histories, names), more=_provenance(runs, names))
 
     def fitting(self) -> pd.DataFrame:
-        """The runs that the controls let through."""
-        runs = self.runs
-        fits = pd.Series(True, runs.index)
-        for column, control in (
-            ("scale", self.scale), ("method", self.method), ("data set", self.dataset), ("setting", self.setting)
-        ):  # fmt: skip
-            if control.value != ANY:
-                fits &= runs[column] == control.value
-        if self.paper.value != ANY:
-            fits &= runs.paper.map(lambda papers: self.paper.value in papers)
+        """Return the runs that the controls let through."""
+        fits = pd.Series(True, self.runs.index)
+        for column, menu in self.filters.items():
+            if menu.value != ANY:
+                values = self._values(column)
+                fits &= self.runs.index.isin(values.index[values == menu.value])
         for word in self.words.value.lower().split():
-            fits &= runs.text.map(partial(_has, word))
-        return runs[fits]
+            fits &= self.runs.text.str.contains(word, regex=False)
+        return self.runs[fits]
 
     def history(self, digest: str) -> pd.DataFrame:
         """One row per evaluated round of a run."""
@@ -172,10 +157,6 @@ def unreadable(reasons: Mapping[str, str]) -> Markup:
     )
 
 
-def _has(word: str, text: str) -> bool:
-    return word in text
-
-
 def _cell(text: str, width: int) -> str:
     return (text if len(text) <= width else text[: width - 1] + "…").ljust(width)
 
@@ -196,7 +177,7 @@ def _percent(value: float | None) -> str:
 
 
 def _names(runs: pd.DataFrame) -> list[str]:
-    """What tells chosen runs apart: method, and the columns in which they differ; numbered where nothing does."""
+    """Name chosen runs by method and the columns in which they differ; by digest where nothing does."""
     differing = [c for c in ("data set", "setting", "rounds", "options", "seed") if runs[c].nunique() > 1]
     names = []
     for _, run in runs.iterrows():
@@ -234,7 +215,7 @@ def _curves(histories: Mapping[str, pd.DataFrame], names: Mapping[str, str]) -> 
 
 
 def _provenance(runs: pd.DataFrame, names: Mapping[str, str]) -> Markup:
-    """Where each run is from, with links to the notebooks that show it."""
+    """Return the provenance of each run as HTML, with links to the notebooks that show it."""
     rows = [
         {
             "run": names[str(digest)],
