@@ -57,7 +57,7 @@ def rounds(count: int, folder: Path) -> dict[str, float]:
 def runs(count: int, folder: Path) -> dict[str, float]:
     """Listing a store, without and with its index; a table, the result browser, the pages, an export; peak memory."""
     from paperlib import papers
-    from paperlib.cli import list_
+    from paperlib.cli.papers import list_
     from paperlib.reports.export import export
     from paperlib.reports.results_page import write_page
     from paperlib.reports.scorecard import scorecard

@@ -11,7 +11,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from paperlib import Experiment, check, papers, run
-from paperlib.cli import app, experiment_of
+from paperlib.cli import app
+from paperlib.cli.tools import experiment_of
 from paperlib.methods import build
 from paperlib.papers.collection import LeftOut
 from paperlib.papers.shipped_runs import descriptions
@@ -85,7 +86,8 @@ def test_the_version_is_that_of_the_results(cli):
 
 @pytest.mark.parametrize("width", [100, 120, 200])
 def test_list_fits_the_terminal_and_one_paper_can_be_listed_alone(cli, monkeypatch, width):
-    monkeypatch.setattr("paperlib.cli.console", Console(width=width))
+    for module in ("papers", "terminal"):
+        monkeypatch.setattr(f"paperlib.cli.{module}.console", Console(width=width))
     answer = cli("list", "gc_fed", "--seeds", "1")
     assert answer.exit_code == 0 and "FedHydra" not in answer.output
     lines = answer.output.splitlines()

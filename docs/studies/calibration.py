@@ -17,7 +17,7 @@ from scipy import stats
 from shared import play_missing
 
 from paperlib import papers
-from paperlib.cli import CORES, sentences
+from paperlib.cli.terminal import CORES, sentences
 from paperlib.experiment import Experiment
 from paperlib.papers import budget, shipped_runs
 from paperlib.papers.cells import reading

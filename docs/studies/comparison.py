@@ -19,7 +19,7 @@ import typer
 from shared import play_missing, spread
 
 from paperlib.checks import whole
-from paperlib.cli import CORES, sentences
+from paperlib.cli.terminal import CORES, sentences
 from paperlib.experiment import Experiment
 from paperlib.methods import REGISTRY
 from paperlib.papers import settings, shipped_runs

@@ -17,7 +17,7 @@ import typer
 from shared import play_missing, spread
 
 from paperlib import papers
-from paperlib.cli import CORES, sentences
+from paperlib.cli.terminal import CORES, sentences
 from paperlib.experiment import Experiment
 from paperlib.papers.catalogue import TITLES
 from paperlib.papers.cells import Cell, reading

@@ -13,7 +13,7 @@ import typer
 from ladders import SEEDS, experiments
 from shared import play_missing, spread
 
-from paperlib.cli import CORES, sentences
+from paperlib.cli.terminal import CORES, sentences
 from paperlib.experiment import Experiment
 from paperlib.papers import shipped_runs
 from paperlib.papers.cells import reading

@@ -1,0 +1,333 @@
+"""Commands on papers: their tables and figures, runs, costs, scorecard and pages."""
+
+import time
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.padding import Padding
+from rich.text import Text
+
+from paperlib.checks import one_line
+from paperlib.cli.terminal import CORES, WIDE, app, console, errors, print_frame, say, sentences
+from paperlib.paths import needs_checkout
+
+Paper = Annotated[str, typer.Argument(help="fedgps, fedacd, gc_fed, fedhydra or fedimpro")]
+Name = Annotated[str, typer.Argument(help="a table or figure, such as T5 or F6")]
+Scale = Annotated[str, typer.Option(help="smoke, mini, small, paper, or operations per run, such as 1e14")]
+Budget = Annotated[
+    str | None, typer.Option(help="instead of a scale: operations per run, such as 1e14, or time for all, such as 2h")
+]
+Seeds = Annotated[int, typer.Option(help="number of seeds, 0 to seeds - 1")]
+Jobs = Annotated[int, typer.Option(help="processes that work on different runs side by side")]
+Where = Annotated[str, typer.Option(help="processes of this machine, or tasks on ray")]
+Address = Annotated[str | None, typer.Option(help="with ray: the cluster, auto for the one this machine belongs to")]
+Gpus = Annotated[float | None, typer.Option(help="with ray: GPUs of one run, such as 0.25 for four on each")]
+
+Cells = Annotated[list[str] | None, typer.Option("--only", help="field=value of the printed runs, such as alpha=0.1")]
+
+
+@app.command("list")
+def list_(
+    paper: Annotated[str, typer.Argument(help="one of the papers, which is quicker than all")] = "", seeds: Seeds = 3
+) -> None:
+    """Papers, their tables and figures, and how many runs are done at which scale."""
+    import pandas as pd
+
+    from paperlib import papers
+    from paperlib.checks import whole
+    from paperlib.papers.catalogue import PAPERS
+    from paperlib.papers.collection import finished_digests
+    from paperlib.papers.scales import RULES, at_scale
+    from paperlib.papers.specs import needed
+
+    with sentences():
+        whole("seeds", seeds, 1)
+        own, shipped = finished_digests()
+        finished = own | shipped
+        digest = cache(lambda e, scale: at_scale(e, scale).digest)  # tables share their runs
+        for chosen in [paper] if paper else papers.TITLES:
+            names = [*papers.tables(chosen), *papers.figures(chosen)]
+            rows = {}
+            for name in names:
+                spec = papers.spec(chosen, name)
+                experiments = dict.fromkeys(needed(spec, seeds))
+                rows[name] = {"title": spec.title, "kind": spec.kind, "section": spec.section}
+                rows[name] |= {"notebook": spec.notebook} if console.width >= WIDE else {}
+                for scale in RULES:
+                    runs = {digest(e, scale) for e in experiments}
+                    here = f" ({len(runs & own)})" if runs & own else ""
+                    rows[name][scale] = f"{len(runs & finished)}/{len(runs)}{here}" if runs else "-"
+            print_frame(pd.DataFrame.from_dict(rows, orient="index"), f"{papers.TITLES[chosen]} ({chosen})")
+            if missing := [name for name in PAPERS[chosen].names if name not in names]:
+                say(f"Not there: {', '.join(missing)}.")
+        console.print(f"Runs done at each scale, with {seeds} seeds: in brackets here, the others are shipped.")
+
+
+@app.command()
+def show(
+    paper: Paper,
+    name: Name,
+    scale: Scale = "small",
+    budget: Budget = None,
+    seeds: Annotated[int | None, typer.Option(help="number of seeds; as many as any run of it is finished in")] = None,
+    runs: Annotated[bool, typer.Option("--runs", help="the runs behind every cell, by digest")] = False,
+) -> None:
+    """Print a table beside what we have of it; nothing is run."""
+    from paperlib import papers
+    from paperlib.papers.index import SEEDS
+
+    with sentences():
+        scale = chosen_scale(scale, budget, {paper: [name]}, seeds or SEEDS)
+        behind = papers.runs_behind(paper, name, scale=scale, seeds=SEEDS if seeds is None else seeds)
+        seeds = seeds or max(behind.seed, default=2) + 1
+        if runs:
+            print_frame(behind, f"{papers.TITLES[paper]} {name}")
+            return
+        if name in papers.figures(paper):
+            figure = papers.figure(paper, name, scale=scale, seeds=seeds, compute=False).save()
+            say(f"{figure!r}\nwritten to {figure.path.with_suffix('.pdf')}")
+            return
+        print_result(papers.table(paper, name, scale=scale, seeds=seeds, compute=False), paper, name, scale, seeds)
+
+
+@app.command()
+def run(
+    paper: Paper,
+    name: Name,
+    scale: Scale = "smoke",
+    budget: Budget = None,
+    seeds: Seeds = 3,
+    jobs: Jobs = CORES,
+    executor: Where = "processes",
+    address: Address = None,
+    gpus: Gpus = None,
+    only: Cells = None,
+    rest: Annotated[bool, typer.Option("--rest", help="without the runs that were shipped")] = False,
+) -> None:
+    """Run a table or figure here or on Ray. Ctrl-C is safe: the same command goes on from there.
+
+    What this machine has not run yet is run, even if it was shipped; with --rest, only what `plan` counts as left.
+    With --only, a part of the table: --only dataset=cifar10 --only alpha=0.05 --only alpha=0.1
+    """
+    from paperlib import papers
+    from paperlib.papers.collection import LeftOut
+    from paperlib.runs import executors
+
+    with sentences():
+        where = executors.executor(executor, address=address, gpus=gpus)
+        scale = chosen_scale(scale, budget, {paper: [name]}, seeds, jobs, only)
+        make = papers.figure if name in papers.figures(paper) else papers.table
+        said: list[Warning | str] = []
+
+        def say(warning: Warning | str, *_: Any, **__: Any) -> None:
+            said.append(warning)
+            errors.print(one_line(warning), soft_wrap=True, markup=False)
+
+        with warnings.catch_warnings():
+            warnings.showwarning = say  # type: ignore[assignment]
+            result = make(
+                paper, name, scale=scale, seeds=seeds, recompute="rest" if rest else True, jobs=jobs,
+                executor=where, only=chosen_fields(only),
+            ).save()  # fmt: skip
+        print_result(result, paper, name, scale, seeds)
+        console.print(f"written to {result.path}.*")
+        if any(isinstance(warning, LeftOut) for warning in said):
+            raise typer.Exit(1)
+
+
+@app.command()
+def reproduce(
+    paper: Annotated[list[str] | None, typer.Argument(help="papers; without one, all five")] = None,
+    scale: Scale = "smoke",
+    budget: Budget = None,
+    seeds: Seeds = 1,
+    jobs: Jobs = CORES,
+    recompute: Annotated[bool, typer.Option(help="run here what this machine has not run, even if shipped")] = False,
+    executor: Where = "processes",
+    address: Address = None,
+    gpus: Gpus = None,
+) -> None:
+    """Run the notebooks of papers at a scale, then build the scorecard and the gallery figures/index.html."""
+    from paperlib.runs import executors
+
+    with sentences():
+        needs_checkout("reproduce")
+        from paperlib.reports.reproduce import reproduce as reproduce_papers
+
+        started = time.perf_counter()
+        where = executors.executor(executor, address=address, gpus=gpus)
+        scale = chosen_scale(scale, budget, dict.fromkeys(paper or [], []), seeds, jobs)
+        page = reproduce_papers(
+            *(paper or []), scale=scale, seeds=seeds, jobs=jobs, recompute=recompute, executor=where
+        )
+        say(f"{page} ({time.perf_counter() - started:.0f} s)")
+
+
+@app.command()
+def plan(
+    paper: Annotated[str, typer.Argument(help="one of the papers; without it, all")] = "",
+    name: Annotated[str, typer.Argument(help="one of its tables or figures; without it, all")] = "",
+    scale: Scale = "paper",
+    budget: Budget = None,
+    seeds: Seeds = 3,
+    jobs: Jobs = CORES,
+    only: Cells = None,
+    page: Annotated[bool, typer.Option(help="write the sizes of all grids into docs/scale.md")] = False,
+) -> None:
+    """Estimate the cost of tables and figures before any run: runs, samples, operations, and hours on this machine."""
+    from paperlib.papers.scales import RULES
+    from paperlib.reports import plan as planning
+
+    with sentences():
+        if page:
+            needs_checkout("--page")
+            say(f"written to {planning.write_page()}")
+            return
+        began, busy = time.perf_counter(), time.process_time()
+        names = {paper: [name] if name else []} if paper else {}
+        scale = chosen_scale(scale, budget, names, seeds, jobs, only)
+        grids = planning.grids(paper, scale, seeds, name, chosen_fields(only))
+        table = planning.sizes(grids, jobs)
+        named = f"Scale {scale}" if scale in RULES else f"Budget of {scale} operations"
+        print_frame(planning.as_text(table), f"{named}, {seeds} seeds")
+        had = min(1.0, (time.process_time() - busy) / (time.perf_counter() - began))
+        say(f"{planning.NOTE} {planning.LOAD.format(had)}")
+        console.print()
+        for line in planning.settings(paper, scale, name, chosen_fields(only)) if paper else ():
+            console.print(Padding(Text(line), (0, 0, 0, 2)))
+
+
+@app.command()
+def scorecard(
+    readme: Annotated[
+        bool,
+        typer.Option(help="rewrite the README's summary and docs/findings.md, from shipped runs, and nothing else"),
+    ] = False,
+) -> None:
+    """Judge how far the tables are reproduced, and which of the papers' claims hold in our runs."""
+    from paperlib import papers
+    from paperlib.reports import gallery
+    from paperlib.reports import scorecard_page as pages
+    from paperlib.reports.scorecard import scorecard as judge
+
+    with sentences():
+        if readme:
+            needs_checkout("--readme")
+            say(f"written to {' and '.join(map(str, pages.write_summaries()))}")
+            return
+        card = judge()
+        for paper, title in papers.TITLES.items():
+            print_frame(pages.with_content(pages.scores(card, paper).drop(columns="title")), title)
+            claims = pages.claims(card, paper).set_index("claim")
+            print_frame(claims[["printed", "verdict", "ours", "from", "scale"]], f"Claims of {title}")
+        say(pages.EXPLANATION)
+        say(f"written to {pages.write_page(card)}")
+        gallery.build()  # which has a link to it
+
+
+@app.command("results-page")
+def results_page() -> None:
+    """Every finished run on one page: curves, ours against print, paired differences, claims. It needs no network."""
+    from paperlib.reports import gallery
+    from paperlib.reports.results_page import write_page
+
+    with sentences():
+        say(f"written to {write_page()}")
+        gallery.build()  # which has a link to it
+
+
+@app.command()
+def export(
+    folder: Annotated[
+        Path,
+        typer.Argument(help="for runs.parquet and columns.csv; replaces an export only"),
+    ],
+) -> None:
+    """Write all finished runs, here and shipped, as one table (parquet) with a dictionary of its columns (CSV)."""
+    from paperlib.reports.export import export as write_all
+
+    with sentences():
+        say(f"written to {write_all(folder)}")
+
+
+@app.command()
+def ship(
+    paper: Paper, names: list[str], scale: Scale = "small", budget: Budget = None, seeds: Seeds = 3, only: Cells = None
+) -> None:
+    """Add this machine's finished runs of some tables or figures to data/reference; with --only, those of a part."""
+    from paperlib import papers
+    from paperlib.papers import index, shipped_runs
+    from paperlib.papers.collection import finished
+
+    with sentences():
+        needs_checkout("ship")
+        scale = chosen_scale(scale, budget, {paper: names}, seeds, only=only)
+        fields = chosen_fields(only)
+        grids = [papers.experiments(paper, name, scale=scale, seeds=seeds, only=fields) for name in names]
+        experiments = sum(grids, [])
+        runs = finished(experiments, shipped=False).values()
+        if not runs:
+            raise ValueError(
+                f"none of the {len(experiments)} runs of {', '.join(names)} at scale {scale} is finished here"
+            )
+        total = shipped_runs.ship(runs, f"{paper}-{scale}")
+        index.update(f"{paper}-{scale}")
+        console.print(f"{len(runs)} runs shipped; data/reference/{paper}-{scale} now holds {total}")
+
+
+def print_result(result: Any, paper: str, name: str, scale: str, seeds: int) -> None:
+    """Print a table of results in parts that fit the terminal, anything else as it says itself; then the caption."""
+    from paperlib.display.tables import ResultTable
+    from paperlib.papers.specs import REST
+
+    if not isinstance(result, ResultTable):
+        say(repr(result))
+        return
+    text = result.text(("[bold]", "[/bold]"), escape=escape).map(Text.from_markup)
+    heads: Any = text.columns
+    text.columns = [f"{label}\nours" if ours == "ours" else "\nprinted" for label, ours in heads]
+    fit = 2 * max(1, (console.width - 20) // 45)
+    for first in range(0, text.shape[1], fit):
+        print_frame(text.iloc[:, first : first + fit], "" if first else result.title)
+    rest = f"paperlib run {paper} {name} --scale {scale} --seeds {seeds} --rest runs the rest"
+    say(result.caption.replace(REST, rest))
+
+
+def chosen_fields(words: list[str] | None) -> dict[str, list[Any]] | None:
+    """Return the values of --only as `papers.table` takes them: a field named twice may have either value."""
+    from paperlib.experiment import field_and_value
+
+    fields: dict[str, list[Any]] = {}
+    for name, value in map(field_and_value, words or []):
+        fields.setdefault(name, []).append(value)
+    return fields or None
+
+
+def chosen_scale(
+    scale: str,
+    budget: str | None,
+    names: dict[str, list[str]],
+    seeds: int,
+    jobs: int = 1,
+    only: list[str] | None = None,
+) -> str:
+    """Return the scale that a command works at: that of --scale, or of --budget for the runs that it names.
+
+    names: paper -> its tables and figures, all of them where none is named; all papers where none is.
+    """
+    from paperlib import papers
+    from paperlib.papers.scales import chosen, scale_name
+
+    if budget is None:
+        return scale_name(scale)
+    runs = [
+        e
+        for paper in names or papers.TITLES
+        for name in names.get(paper) or (*papers.tables(paper), *papers.figures(paper))
+        for e in papers.experiments(paper, name, scale="paper", seeds=seeds, only=chosen_fields(only))
+    ]
+    return chosen(budget, list(dict.fromkeys(runs)), jobs)
