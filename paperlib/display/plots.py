@@ -87,7 +87,7 @@ def panels(count: int, columns: int, size: tuple[float, float] = (3.2, 2.4)) -> 
 
 
 def one_of_alike(figure: Figure) -> None:
-    """Of panels with the same lines and bars one stays and says how many it stands for; the others close up."""
+    """Keep one of several panels with the same lines and bars, labelled with their number; the others close up."""
     axes = [ax for ax in figure.axes if ax.get_visible()]
     groups: dict[object, list[Axes]] = {}
     for ax in axes:

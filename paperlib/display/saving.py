@@ -1,4 +1,4 @@
-"""Saving of tables and figures: nothing that more runs stand behind is replaced.
+"""Choose where a table or figure is saved; one made from more runs is never replaced.
 
 Beside the files of a result lies ``<name>.json``, which names the runs that it was made from.
 """
@@ -11,9 +11,10 @@ FEWER_RUNS = "fewer_runs"
 
 
 def place(path: Path, runs: Collection[str]) -> tuple[Path, str]:
-    """Return the path to save to (created if missing), and a note if it differs from ``path``.
+    """Return the path to save to (its folder is created), and a note if it differs from ``path``.
 
-    path: without suffix. It is given up where what lies there was made from more runs, for a folder beside it.
+    path: without suffix. runs: the digests of those behind the result. A result of more runs keeps the path; then a
+    folder beside it is used.
     """
     before, note = runs_behind(path), ""
     if len(before) > len(runs):
@@ -27,7 +28,7 @@ def place(path: Path, runs: Collection[str]) -> tuple[Path, str]:
 
 
 def runs_behind(path: Path) -> list[str]:
-    """The digests of the runs behind what is saved there; none where nothing is, or what needs no runs."""
+    """Return the digests of the runs behind the saved result; none if nothing is saved or it needs no runs."""
     try:
         return list(json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["runs"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Agreement of two rankings, and the worth of a difference between two methods: functions of arrays.
+"""The agreement of two rankings, and the evidence for a difference between two methods: functions of arrays.
 
 Larger is better everywhere; -inf is a run that failed, which comes last and loses.
 """

@@ -33,7 +33,7 @@ def reduction(real: Tensor, drawn: Tensor) -> float:
 
 
 def finite_draws(single: float, real: Tensor, drawn: Tensor) -> float:
-    """Return what Theorem 4.2 omits: expected addition to the variance of `mixed_gradients` by independent draws.
+    """Return the variance of `mixed_gradients` that Theorem 4.2 omits: its addition if clients draw independently.
 
     single: variance E||g_hat - E g_hat||^2 of the gradient of one synthetic sample. real, drawn: n_m and n_hat_m, [M].
     The addition is sum_m p_m (1 - p_m) share_m^2 single / n_hat_m with share_m = n_hat_m / (n_m + n_hat_m) and p_m in

@@ -1,4 +1,4 @@
-"""What the history and the description of a run say of why it diverges, and the change that mends it.
+"""Diagnose a run that diverges from its history and description, and name the change that mends it.
 
 The causes are known failures. Each has a page in docs/failures: how it looks, why it happens, and a run that shows it.
 """
@@ -37,7 +37,7 @@ MOMENTUM = {FedAvgM: "beta", FedACG: "lambda_"}  # the server's, and its option
 
 @dataclass(frozen=True)
 class Facts:
-    """What a description says before anything is played.
+    """Facts that follow from a description alone.
 
     gain: how many times as far as plain SGD a client goes along a constant gradient; server_gain: likewise the server
     along a constant mean update. steps: fewest and most local steps of a client in a round. single: clients with one
@@ -89,7 +89,7 @@ class Diagnosis:
 
 
 def diagnose(run: Run) -> Diagnosis:
-    """Why a run of many rounds diverges. Raises ValueError for one of a one-shot method."""
+    """Find out why a run of many rounds diverges. Raises ValueError for one of a one-shot method."""
     e = run.experiment
     if is_one_shot(e):
         raise ValueError(f"{e} cannot be diagnosed: {e.method} is a one-shot method, whose clients train once")
@@ -102,7 +102,7 @@ def diagnose(run: Run) -> Diagnosis:
 
 
 def symptoms(run: Run) -> tuple[str, ...]:
-    """What the history of a run shows of divergence, a sentence each."""
+    """Describe the signs of divergence in the history of a run, a sentence each."""
     history, nothing = run.history, log(run.summary["classes"])
     known = history[np.isfinite(history.test_loss)]
     lines = []
@@ -128,7 +128,7 @@ def symptoms(run: Run) -> tuple[str, ...]:
 
 
 def facts_of(e: Experiment) -> Facts:
-    """What is known of the clients and of the steps of a run of many rounds."""
+    """Compute the facts on the clients and the steps of a run of many rounds."""
     method = build(e.method, e.method_options)
     labels, writers = training_labels(e.dataset, e.train_size)
     parts = partition(
@@ -145,7 +145,7 @@ def facts_of(e: Experiment) -> Facts:
 
 
 def sentences(facts: Facts) -> tuple[str, ...]:
-    """What of a setting matters to divergence."""
+    """Describe the settings that influence divergence, a sentence each."""
     e, fewest, most = facts.experiment, *facts.steps
     together = facts.gain * facts.server_gain
     lines = [
@@ -176,12 +176,12 @@ def _options(**options: object) -> Callable[[Experiment], Experiment]:
 
 
 def _unclipped(kind: type[FedAvg]) -> Callable[[Facts], bool]:
-    """Whether the method of a run is of a kind, and its gradients may be long."""
+    """Match runs whose method is, or wraps, ``kind`` and whose gradients may be long."""
     return lambda facts: isinstance(facts.method, kind) and (facts.experiment.clip or inf) > CLIP
 
 
 def _is(kind: type[FedAvg], option: str, value: object) -> Callable[[Facts], bool]:
-    """Whether the method of a run is of a kind, around another or not, and has an option of this value."""
+    """Match runs whose method is, or wraps, ``kind`` with this option value."""
     return lambda facts: isinstance(facts.method, kind) and getattr(facts.method, option) == value
 
 

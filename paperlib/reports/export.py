@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
@@ -118,18 +119,11 @@ def _column(name: str, values: Sequence[object]) -> pa.Array:
     return pa.array(texts, pa.string()).dictionary_encode()
 
 
-def _rounds(chunk: Sequence[Finished]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the place of its run in the chunk for every evaluated round, and the rounds' numbers by name."""
-    runs = [run.history() for run in chunk]
-    lengths = [len(history["round"]) for history in runs]
-    which, values, start = np.repeat(np.arange(len(chunk)), lengths), {}, 0
-    for history, length in zip(runs, lengths, strict=True):
-        for name, column in history.items():
-            if name not in values:
-                values[name] = np.full(len(which), np.nan)
-            values[name][start : start + length] = column
-        start += length
-    return which, values
+def _rounds(chunk: Sequence[Finished]) -> tuple[np.ndarray, pd.DataFrame]:
+    """Return the place of its run in the chunk for every evaluated round, and the rounds' numbers."""
+    histories = [pd.DataFrame(run.history(), dtype=float) for run in chunk]
+    which = np.repeat(np.arange(len(chunk)), list(map(len, histories)))
+    return which, pd.concat(histories, ignore_index=True)
 
 
 def dictionary(schema: pa.Schema, filled: Mapping[str, int]) -> str:

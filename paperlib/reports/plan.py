@@ -1,4 +1,4 @@
-"""What the grids of the papers cost before anything is run: runs, samples, operations, hours."""
+"""Estimate the cost of the papers' grids before any run: runs, samples, operations, hours."""
 
 import heapq
 from collections.abc import Callable, Iterable

@@ -97,7 +97,7 @@ def numbers(evidence: Evidence) -> Records:
 
 
 def pairs(evidence: Evidence) -> Records:
-    """How far the methods are above FedAvg in the places of the tables, over equal seeds: mean and 95 % interval."""
+    """Return the lead of each method over FedAvg in each place of the tables, over equal seeds: mean, 95 % interval."""
     places: dict[tuple[str, str], list[PrintedNumber]] = {}
     for entry in evidence.entries:
         if entry.ranked and entry.is_accuracy and not entry.is_derived:

@@ -1,4 +1,4 @@
-"""How far the papers are reproduced: cells run, the order of the methods beside the printed one, the papers' claims.
+"""Score the reproduction of the papers: cells run, the order of the methods beside the printed one, the claims.
 
 Only the tables of the papers count, not our additions. What is judged, and how, stands in `paperlib.papers.judging` and
 `paperlib.papers.claims`.
@@ -98,7 +98,7 @@ def _rows(evidence: Evidence, judgeable: Sequence[Column], decided: Sequence[Ver
 
 
 def _done(evidence: Evidence, listed: Sequence[PrintedNumber]) -> dict[str, Any]:
-    """How much is run, what it cost, and at scale paper how far it is from print."""
+    """Count the cells that are run, their share of the operations, and at scale paper their distance from print."""
     done = [evidence.done(entry) for entry in listed]
     distances = []
     if evidence.scale == "paper":
@@ -132,7 +132,7 @@ def _values(evidence: Evidence, judgeable: Sequence[Column]) -> list[dict[str, A
 
 
 def agreement(judgeable: Sequence[Column]) -> dict[str, Any]:
-    """How well our order of the methods agrees with the printed one, over several columns."""
+    """Compare our order of the methods with the printed one, over several columns."""
     judged = [column for column in judgeable if not column.objection]
     others = [column for column in judgeable if column.objection]
     low, high = correlation_interval([column.ranking for column in judged], rng(0, "scorecard")) if judged else UNKNOWN

@@ -22,34 +22,13 @@ from paperlib.reports.scorecard import ALL, COMPARED, Scorecard, scorecard
 README = ROOT / "README.md"
 FINDINGS = ROOT / "docs" / "findings.md"
 CALLED = "seen / opposite seen / undecided / not run"
-GRADES = (
-    "Grade of the regime: A, at least half of the printed operations; B, reduced, but a reduction of the same network "
-    "kept print's order in a column set aside; C, neither. Only in A a claim is shown or contradicted."
-)
-SUMMARY_NOTE = (
-    "Claims: headline claims of the papers in their own terms, and readings of their tables that are marked so "
-    "(`data/paper/claims.csv`), for and against their methods, decided by runs with equal seeds at "
-    f"{LEVEL:.0%}. Order: mean rank correlation of the methods with print in the columns that can be judged, its "
-    "bootstrap interval, and the ceiling that a perfect replicate with as many seeds would reach. A column is judged "
-    f"with {METHODS} methods, {SEEDS} seeds, images of the same kind, and FedAvg at {REGIME:.0%} of its printed "
-    f"accuracy. Share of print: operations of our runs by those of the printed ones. {GRADES}"
-)
-EXPLANATION = (
-    f"Cells are printed numbers that runs of ours can stand beside; one counts as run when at least one of {SEEDS} "
-    "seeds is done, also when it failed. Share of print: the operations of these runs by those of the printed ones. "
-    f"{GRADES} Claims: seen, or the opposite, where the {LEVEL:.0%} interval of the paired differences over equal "
-    f"seeds lies above the claimed difference or below zero; from {POOLED} settings on a Bayesian signed-rank test "
-    f"over them decides, at a probability of {LEVEL:.0%}, with a region of practical equivalence of {ROPE:g} points; "
-    "a failed run loses; against several methods the rival is the one that print has in front. Not run: fewer than "
-    f"{SEEDS} seeds in common, or only in settings that cannot be judged. "
-    "Order: Spearman's rank correlation between our values of the methods and the printed ones, averaged over the "
-    "columns that are judged (1: the same order, 0: none, -1: the reverse); in brackets its bootstrap interval over "
-    "methods; ceiling: what a perfect replicate with as many seeds would reach, by simulation from printed "
-    "or else our own standard deviations. A run that failed or did not reach its target comes last, and the variants "
-    "of one method count once, with the one that print has in front. "
-    f"A column is judged with at least {METHODS} methods and {SEEDS} seeds, where no data set is played by images of "
-    f"another kind, and FedAvg reaches {REGIME:.0%} of its printed accuracy; other columns with at least {LEAST} "
-    "methods are shown. Difference: mean of |ours - printed| in printed standard deviations, at scale paper only."
+# Two paragraphs: of the README's table, and of the page.
+SUMMARY_NOTE, EXPLANATION = (
+    Path(__file__)
+    .with_name("scorecard_notes.txt")
+    .read_text(encoding="utf-8")
+    .format(LEVEL=LEVEL, METHODS=METHODS, SEEDS=SEEDS, REGIME=REGIME, POOLED=POOLED, ROPE=ROPE, LEAST=LEAST)
+    .splitlines()
 )
 
 
