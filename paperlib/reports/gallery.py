@@ -1,5 +1,6 @@
 """The gallery: one page with every table and figure on disk, and the notebooks that made them."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,9 @@ def _budgets(folder: Path) -> list[str]:
 
 
 def _is_budget(name: str) -> bool:
-    try:
+    with suppress(ValueError):
         return scale_name(name) == name
-    except ValueError:
-        return False
+    return False
 
 
 def _paper(folder: Path, name: str) -> Fields:

@@ -65,17 +65,14 @@ def runs(store: Store) -> Records:
     for row in listing(by_digest.values()).to_dict("records"):
         run = by_digest[row["digest"]]
         history = run.history()
-        curve = [number for number, value in enumerate(history["test_accuracy"]) if _is_percentage(value)]
+        accuracies = enumerate(history["test_accuracy"])
+        curve = [number for number, value in accuracies if value is not None and 0 <= value <= 100]
         points = [curve[i] for i in np.unique(np.linspace(0, len(curve) - 1, min(most, len(curve))).astype(int))]
         record = {name: _plain(row[name]) for name in SHOWN} | {"digest": row["digest"], "options": row["options"]}
         record |= {"papers": [TITLES[paper] for paper in run.papers], "places": sorted(set(map(str, run.places)))}
         record |= {"round": [int(history["round"][number]) for number in points]}
         records.append(record | {"accuracy": [round(float(history["test_accuracy"][number]), 2) for number in points]})
     return records
-
-
-def _is_percentage(value: float | None) -> bool:
-    return value is not None and 0 <= value <= 100
 
 
 def by_column(records: Records) -> dict[str, Any]:
