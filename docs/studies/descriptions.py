@@ -19,9 +19,9 @@ from paperlib.experiment import Experiment
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import Round
 from paperlib.methods import REGISTRY
-from paperlib.methods.catalogue import changes, paper
 from paperlib.networks import Network, build
 from paperlib.papers import TABLES, settings
+from paperlib.papers.citations import changes, paper
 from paperlib.papers.fedimpro import setting as fedimpro
 from paperlib.papers.gc_fed import setting as gc_fed
 from paperlib.papers.printed import printed_table

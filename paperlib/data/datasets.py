@@ -84,7 +84,8 @@ class Dataset:
 
     def to(self, device: str | torch.device) -> "Dataset":
         """The same data set with its tensors on `device`."""
-        return replace(self, **{k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)})
+        tensors: dict[str, Any] = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **tensors)
 
 
 @torch_defaults()

@@ -30,7 +30,7 @@ from paperlib.runs.store import Store
 FILES = TABLE, DICTIONARY = "runs.parquet", "columns.csv"
 HEAD = ["column", "type", "group", "rows", "meaning"]
 CHUNK = 1000  # runs whose rounds are in memory at once
-EXPLAINED = rows_of(Path(__file__).with_name("columns.csv"), ("group", "column", "meaning"))
+EXPLAINED = rows_of(Path(__file__).with_name("columns.csv"), ("group", "column", "meaning"), dict)
 # Group -> its columns -> their meanings.
 GROUPS = {
     group: {row["column"]: row["meaning"] for row in rows} for group, rows in groupby(EXPLAINED, itemgetter("group"))
@@ -84,7 +84,7 @@ def parts(store: Path | str | None = None) -> Iterator[pa.Table]:
     listed = sorted(finished(Store(store).path), key=lambda run: str(run.summary["digest"]))
     chunks = [listed[start : start + CHUNK] for start in range(0, len(listed), CHUNK)]
     histories = [_rounds(chunk) for chunk in chunks]
-    measures = sorted({name for _, values in histories for name in values} - set(GROUPS["history"]))
+    measures = sorted({str(name) for _, values in histories for name in values} - set(GROUPS["history"]))
     for chunk, (which, values) in zip(chunks, histories, strict=True):
         facts = list(map(_facts, chunk))
         columns = {name: _column(name, [fact[name] for fact in facts]).take(which) for name in facts[0]}

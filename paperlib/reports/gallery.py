@@ -75,7 +75,7 @@ def _has(place: Path, name: str) -> bool:
 def _result(place: Path, name: str, spec: Spec) -> Fields:
     """Return a table, or a drawn figure with its title and caption; numbers: the table of those that it states."""
     table, numbers = (_table(place / f"{file}.html") for file in (name, f"{name}_stated"))
-    result = {"name": name, "spec": spec, "table": table, "numbers": numbers}
+    result: Fields = {"name": name, "spec": spec, "table": table, "numbers": numbers}
     if table is None:
         title, *caption = (place / f"{name}.txt").read_text(encoding="utf-8").splitlines()
         result |= {"title": title, "caption": caption}

@@ -215,8 +215,12 @@ def _point(theta: Tensor) -> Points:
 # -- which methods run here
 
 # Options without which a method does not run with two parameters.
-NEEDED = {"fedgps": {"surrogate": "none"}, "fedgps_cf": {"surrogate": "none"}, "fedrod": {"personal": False}}
-EFFECTIVE = {row["method"]: row for row in rows_of(Path(__file__).with_name("effective.csv"), ("method", *KINDS))}
+NEEDED: dict[str, dict[str, Any]] = {
+    "fedgps": {"surrogate": "none"}, "fedgps_cf": {"surrogate": "none"}, "fedrod": {"personal": False}
+}  # fmt: skip
+EFFECTIVE: dict[str, dict[str, str]] = {
+    row["method"]: row for row in rows_of(Path(__file__).with_name("effective.csv"), ("method", *KINDS), dict)
+}
 
 
 def runnable(kind: str) -> dict[str, dict[str, Any]]:
@@ -231,7 +235,8 @@ def refusals(kind: str) -> dict[str, str]:
 
 
 def _refusal(kind: str, name: str, options: tuple[tuple[str, Any], ...]) -> str:
-    return _trial(kind, name, REGISTRY[name], options)  # a name may be given to another method
+    method: Any = REGISTRY[name]  # a name may be given to another method
+    return _trial(kind, name, method, options)
 
 
 @cache
@@ -265,4 +270,5 @@ def choices_of(name: str, option: str) -> tuple[Any, ...]:
     """Return the values that an option with choices may have; empty for other options."""
     if isinstance(options_of(REGISTRY[name])[option], bool):
         return (True, False)
-    return tuple(allowed_of(REGISTRY[name]).get(option, {}).get("choices", ()))
+    method: Any = REGISTRY[name]
+    return tuple(allowed_of(method).get(option, {}).get("choices", ()))

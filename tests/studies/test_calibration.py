@@ -135,7 +135,7 @@ def test_the_page_has_every_column_and_an_unknown_one_is_refused():
 
 def test_the_networks_whose_reduction_kept_the_order_are_those_of_the_scores():
     """Every printed network has its best ladder of a column set aside in data/paper/calibrated.csv."""
-    for row in rows_of(CALIBRATED, OF_CALIBRATED):
+    for row in rows_of(CALIBRATED, OF_CALIBRATED, dict):
         column = COLUMNS[row["column"]]
         needed = [e for methods in experiments(row["column"]).values() for es in methods.values() for e in es]
         found = scores(row["column"], finished(needed, store=None)).set_index("ladder").correlation
