@@ -70,11 +70,7 @@ def array_split(images: np.ndarray, labels: np.ndarray, order: np.ndarray | None
 
 
 def file_split(
-    files: Callable[[int], Path | io.BytesIO],
-    labels: np.ndarray,
-    mode: str,
-    size: tuple[int, int],
-    place: str,
+    files: Callable[[int], Path | io.BytesIO], labels: np.ndarray, mode: str, size: tuple[int, int], place: str
 ) -> Split:
     """A split of encoded images of one size (W, H): `files(i)` is image i, delivered in `mode`, "L" or "RGB".
 

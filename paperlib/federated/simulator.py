@@ -34,11 +34,7 @@ def sampled_clients(experiment: Experiment, round: int) -> list[int]:
 
 
 def simulate(
-    method: FedAvg,
-    progress: Progress,
-    pool: Executor,
-    engine: Engine = SEQUENTIAL,
-    measures: Measures = NO_MEASURES,
+    method: FedAvg, progress: Progress, pool: Executor, engine: Engine = SEQUENTIAL, measures: Measures = NO_MEASURES
 ) -> Iterator[Row]:
     """Play the remaining rounds, changing ``progress``; yields one row of measurements per round.
 

@@ -15,7 +15,6 @@ from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.class_sums import add_class_sums, class_members
-from paperlib.methods.math.passes import PASS
 from paperlib.options import MANY, option
 
 PROTOTYPE_IMAGES = 100  # per class, for prototypes "fixed"
@@ -111,8 +110,8 @@ class Surrogates(FedAvg):
         self.clear_features(theta, visit)
         for c in range(self.classes):
             chosen = torch.nonzero(self.images.labels == c)[:PROTOTYPE_IMAGES, 0]
-            for part in chosen.split(PASS):
-                self.add_features(self.surrogate_features(theta, visit.buffers, part), self.images.labels[part], visit)
+            z_s = self.surrogate_features(theta, visit.buffers, chosen)
+            self.add_features(z_s, self.images.labels[chosen], visit)
 
     def surrogate_features(self, theta: Tensor, buffers: Tensor, chosen: Tensor) -> Tensor:
         """Features [n, d] of the surrogate images ``chosen`` [n], in evaluation mode."""
