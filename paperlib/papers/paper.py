@@ -25,11 +25,6 @@ class Paper:
     position: int = 100
 
     @property
-    def values(self) -> Path:
-        """The file of the printed numbers."""
-        return self.folder / f"{self.name}.csv"
-
-    @property
     def names(self) -> list[str]:
         """All its tables and figures, also those without a specification here."""
         return [f"T{n + 1}" for n in range(self.tables)] + [f"F{n + 1}" for n in range(self.figures)]

@@ -29,7 +29,7 @@ def printed(paper: str) -> pd.DataFrame:
     Missing text is "".
     """
     check_paper(paper)
-    return read(PAPERS[paper].values, paper)
+    return read(PAPERS[paper].folder / f"{paper}.csv", paper)
 
 
 def read(file: Path, paper: str) -> pd.DataFrame:

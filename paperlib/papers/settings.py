@@ -63,7 +63,7 @@ class Setting:
     training: dict[str, Any]
 
     def experiment(self, row: Mapping[str, Any], seed: int, **fields: Any) -> Experiment:
-        """Return the run behind a printed number; fields: those that neither its row nor the method states alike."""
+        """Return the run behind a printed number; fields take precedence over what its row and this setting state."""
         named = {"dataset": row["dataset"], "model": row["model"], "method": self.method, "seed": seed}
         own = named | {"method_options": self.options, "partition_seed": seed}
         return Experiment(**(own | federation(row) | self.training | fields))

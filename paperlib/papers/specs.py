@@ -171,16 +171,13 @@ def figure_specs(paper: str, makers: Mapping[str, Any]) -> dict[str, FigureSpec]
     """
     specs = {}
     for name, row in _contents(paper, makers, ("figure", "figure of tensors", "diagram")).items():
-        experiments, draw, *cells = makers[name] if isinstance(makers[name], tuple) else (_none, makers[name])
+        maker = makers[name]
+        experiments, draw, *cells = maker if isinstance(maker, tuple) else (lambda seeds: [], maker)
         what, kind = (row["title"], row["section"], row["notebook"]), row["kind"]
         stated_cells = cells[0] if cells else None
         spec_kind = "diagram" if kind == "diagram" else "results"
         specs[name] = FigureSpec(*what, experiments, draw, kind == "figure of tensors", stated_cells, spec_kind)
     return specs
-
-
-def _none(seeds: int) -> list[Experiment]:
-    return []
 
 
 def _contents(paper: str, names: Iterable[str], kinds: Collection[str]) -> dict[str, dict[str, str]]:
