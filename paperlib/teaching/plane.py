@@ -225,7 +225,7 @@ EFFECTIVE: dict[str, dict[str, str]] = {
 
 def runnable(kind: str) -> dict[str, dict[str, Any]]:
     """Return the registered methods that run on a kind of problem -> options that they need to; mostly none."""
-    needed = {name: NEEDED.get(name, {}) for name in REGISTRY}
+    needed: dict[str, dict[str, Any]] = {name: NEEDED.get(name, {}) for name in REGISTRY}
     return {name: options for name, options in needed.items() if not _refusal(kind, name, tuple(options.items()))}
 
 
@@ -240,7 +240,7 @@ def _refusal(kind: str, name: str, options: tuple[tuple[str, Any], ...]) -> str:
 
 
 @cache
-def _trial(kind: str, name: str, method: type[FedAvg], options: tuple[tuple[str, Any], ...]) -> str:
+def _trial(kind: str, name: str, method: Any, options: tuple[tuple[str, Any], ...]) -> str:
     """Play two rounds; return why a method does not run on a kind of problem, or ""."""
     try:
         trace = play(problem(kind), name, dict(options), rounds=2, local_steps=2)
