@@ -215,35 +215,30 @@ def _point(theta: Tensor) -> Points:
 # -- which methods run here
 
 # Options without which a method does not run with two parameters.
-NEEDED: dict[str, dict[str, Any]] = {
-    "fedgps": {"surrogate": "none"}, "fedgps_cf": {"surrogate": "none"}, "fedrod": {"personal": False}
-}  # fmt: skip
-EFFECTIVE: dict[str, dict[str, str]] = {
-    row["method"]: row for row in rows_of(Path(__file__).with_name("effective.csv"), ("method", *KINDS), dict)
-}
+NO_SURROGATE: dict[str, Any] = {"surrogate": "none"}
+NEEDED = {"fedgps": NO_SURROGATE, "fedgps_cf": NO_SURROGATE, "fedrod": {"personal": False}}
+EFFECTIVE = {row["method"]: row for row in rows_of(Path(__file__).with_name("effective.csv"), ("method", *KINDS), dict)}
 
 
 def runnable(kind: str) -> dict[str, dict[str, Any]]:
     """Return the registered methods that run on a kind of problem -> options that they need to; mostly none."""
-    needed: dict[str, dict[str, Any]] = {name: NEEDED.get(name, {}) for name in REGISTRY}
-    return {name: options for name, options in needed.items() if not _refusal(kind, name, tuple(options.items()))}
+    return {name: NEEDED.get(name, {}) for name in REGISTRY if not _refusal(kind, name, _method(name), needed=True)}
 
 
 def refusals(kind: str) -> dict[str, str]:
     """Return the registered methods that do not run with their defaults -> why, where possible in their own words."""
-    return {name: reason for name in REGISTRY if (reason := _refusal(kind, name, ()))}
+    return {name: reason for name in REGISTRY if (reason := _refusal(kind, name, _method(name)))}
 
 
-def _refusal(kind: str, name: str, options: tuple[tuple[str, Any], ...]) -> str:
-    method: Any = REGISTRY[name]  # a name may be given to another method
-    return _trial(kind, name, method, options)
+def _method(name: str) -> Any:
+    return REGISTRY[name]  # part of the key of a cache, as a name may be given to another method
 
 
 @cache
-def _trial(kind: str, name: str, method: Any, options: tuple[tuple[str, Any], ...]) -> str:
-    """Play two rounds; return why a method does not run on a kind of problem, or ""."""
+def _refusal(kind: str, name: str, method: Any, needed: bool = False) -> str:
+    """Play two rounds, with what is needed or with the defaults; return why a method does not run, or ""."""
     try:
-        trace = play(problem(kind), name, dict(options), rounds=2, local_steps=2)
+        trace = play(problem(kind), name, NEEDED.get(name) if needed else None, rounds=2, local_steps=2)
     except ValueError as error:
         return str(error)
     except RuntimeError:  # tensors that do not fit each other
@@ -270,5 +265,4 @@ def choices_of(name: str, option: str) -> tuple[Any, ...]:
     """Return the values that an option with choices may have; empty for other options."""
     if isinstance(options_of(REGISTRY[name])[option], bool):
         return (True, False)
-    method: Any = REGISTRY[name]
-    return tuple(allowed_of(method).get(option, {}).get("choices", ()))
+    return tuple(allowed_of(_method(name)).get(option, {}).get("choices", ()))
