@@ -50,8 +50,8 @@ lint: setup  ## ruff and mypy
 bench: setup  ## measure speed and memory, write benchmarks/RESULTS.md
 	.venv/bin/python benchmarks/targets.py --write
 
-studies: setup  ## write data/paper/descriptions and docs/fidelity.md, comparison.md, calibration.md, protocol.md; makes the runs that are missing
-	for study in descriptions fidelity comparison calibration protocol; do .venv/bin/python docs/studies/$$study.py || exit; done
+studies: setup  ## write data/paper/descriptions, and the pages and the picture that docs/studies makes from runs; makes the runs that are missing
+	for study in descriptions fidelity comparison calibration settings protocol; do .venv/bin/python docs/studies/$$study.py || exit; done
 
 site: setup  ## build the site of all notebooks, docs, reference and results into _site/html; nothing is executed
 	.venv/bin/python docs/site.py
