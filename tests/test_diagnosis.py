@@ -95,9 +95,9 @@ def test_the_command_takes_a_digest_or_a_folder(tmp_path, monkeypatch):
 
 
 def test_the_command_takes_the_digest_of_a_shipped_run(tmp_path, monkeypatch):
-    """SCAFFOLD in GC-Fed's column on CIFAR-10, seed 0, of which the README says it."""
+    """SCAFFOLD in GC-Fed's column on CIFAR-10, seed 0, of which docs/using.md says it."""
     monkeypatch.setenv("PAPERLIB_RUNS", str(tmp_path))
-    (digest,) = re.findall(r"^paperlib diagnose (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    (digest,) = re.findall(r"^paperlib diagnose (\w+)", (ROOT / "docs/using.md").read_text(), re.MULTILINE)
     said = CliRunner().invoke(app, ["diagnose", digest]).stdout
     assert said.startswith("scaffold on cifar10") and "clip = 1.0" in said
     assert "Its first NaN or infinity arose in round 699" in said

@@ -1,4 +1,4 @@
-"""The README's examples are run as they stand."""
+"""The examples of the README, docs/using.md and docs/own_data.md are run as they stand."""
 
 import re
 
@@ -12,7 +12,13 @@ from paperlib.methods import REGISTRY, FedAvg
 from paperlib.paths import ROOT
 
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
+PAGES = README + "".join((ROOT / f"docs/{name}.md").read_text() for name in ("using", "own_data"))
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGES, re.S)
+
+
+def test_the_readme_is_short_and_names_every_page():
+    assert len(README.splitlines()) < 150
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} == set(re.findall(r"\(docs/(\w+\.md)\)", README))
 
 
 def block(word):
@@ -55,7 +61,7 @@ def test_the_python_example_runs(monkeypatch, tmp_path):
     assert names["table"].shape[0] == 6
 
 
-@pytest.mark.parametrize("path", re.findall(r"`((?:docs|paperlib|notebooks|figures)/[\w/.]+\.\w+)`", README))
+@pytest.mark.parametrize("path", re.findall(r"`((?:docs|paperlib|notebooks|figures)/[\w/.]+\.\w+)`", PAGES))
 def test_files_that_are_named_exist(path):
     if path != "figures/index.html":  # written by make reproduce
         assert (ROOT / path).exists()
