@@ -25,8 +25,8 @@ from paperlib.reports import results_page, scorecard, scorecard_page  # noqa: E4
 ROOT = Path(__file__).resolve().parents[1]
 MATHJAX = "mathjax@3.2.2"
 PARTS = ("package/es5/tex-chtml-full.js", "package/es5/output/chtml/fonts/")
-# Pages that no notebook is: they are put beside the others as they are.
 PLAYGROUND = "figures/explorers.png"
+# Pages that no notebook is: they are put beside the others as they are.
 LINK = re.compile(r"\[([^\]]*)\]\(\.\./figures/index\.html\)")
 
 FIRST = """# A companion to five federated-learning papers
@@ -40,9 +40,7 @@ PICTURES = """Each picture shows one column of the paper's main table: the point
 FedAvg. Dots are our runs with 95 % intervals of the paired differences, orange for the paper's own method; diamonds are
 the printed numbers.
 """
-CLAIMS = (
-    "Of the paper's {} claims these runs bear out {} and speak against {}; {} stay undecided, and {} are not run.\n"
-)
+CLAIMS = "Of the paper's {} claims these runs bear out {} and speak against {}; undecided: {}; not run: {}.\n"
 COURSE = f"""## The course
 
 ![Paths of three clients and the server under SCAFFOLD, in the plane of two parameters]({PLAYGROUND})

@@ -141,7 +141,7 @@ def sentence(paper: str, found: Gains) -> str:
     own = papers.TITLES[paper]
     ours = found.ours[own]
     low, high = interval = mean_interval(ours)
-    stands = "leads FedAvg" if low > 0 else "falls behind FedAvg" if high < 0 else "is not told apart from FedAvg"
+    stands = "leads FedAvg" if low > 0 else "falls behind FedAvg" if high < 0 else "cannot be told apart from FedAvg"
     return (
         f"**{own}** {stands}: {with_interval(float(ours.mean()), interval)} points with {len(ours)} seeds, where print "
         f"has {points(found.print[own])}; our runs take {percentage(found.share)} of the printed operations."

@@ -27,7 +27,7 @@ def test_every_paper_has_a_column_with_its_own_method(columns):
 
 @pytest.mark.parametrize(
     ("ours", "word"),
-    [([5.0, 6.0, 7.0], "leads"), ([-5.0, -6.0, -7.0], "falls behind"), ([-5.0, 0.0, 6.0], "not told apart")],
+    [([5.0, 6.0, 7.0], "leads"), ([-5.0, -6.0, -7.0], "falls behind"), ([-5.0, 0.0, 6.0], "cannot be told apart")],
 )
 def test_the_interval_decides_the_word(ours, word):
     found = front.Gains(["GC-Fed"], {"GC-Fed": np.array(ours)}, {"GC-Fed": 19.0}, 1.0)
