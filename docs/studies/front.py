@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from paperlib import papers
 from paperlib.display.plots import COLOURS, panels, style
-from paperlib.files import write_between
 from paperlib.papers.judging import entries, gathered
 from paperlib.papers.verdicts import points, with_interval
 from paperlib.paths import ROOT
 from paperlib.quantities.agreement import mean_interval
+from paperlib.reports.markdown import write_between
 from paperlib.reports.scorecard_page import percentage
 
 PICTURE = ROOT / "docs" / "front.png"
