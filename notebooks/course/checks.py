@@ -72,16 +72,21 @@ class RoundView:
         return 100 * (1 - scores.errors)
 
 
-def watch(experiment: Experiment, round: int) -> RoundView:
-    """Play a run until the end of a round (from 1), on networks without BatchNorm; nothing is stored."""
+def watch(experiment: Experiment, round: int, start: Tensor | None = None) -> RoundView:
+    """Play a run until the end of a round (from 1), on networks without BatchNorm; nothing is stored.
+
+    start: [P], sent to the clients in that round in place of the model that the run has by then.
+    """
     method, progress = prepare(experiment, dataset_of(experiment))
     with worker_pool(1) as pool:
         while True:
-            start, models = progress.theta, list[LocalModel]()
+            if start is not None and progress.round == round - 1:
+                progress.theta = start
+            sent, models = progress.theta, list[LocalModel]()
             play_round(method, progress, pool, models)
             if progress.round == round:
                 thetas = torch.stack([local.theta for local in models])
-                return RoundView(method, [local.client for local in models], start, thetas, progress.theta)
+                return RoundView(method, [local.client for local in models], sent, thetas, progress.theta)
 
 
 def cosines(vectors: Tensor) -> Tensor:
