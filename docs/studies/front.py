@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from paperlib import papers
 from paperlib.display.plots import COLOURS, panels, style
-from paperlib.papers.judging import entries, gathered
+from paperlib.papers.judging import entries, gathered, grade
 from paperlib.papers.verdicts import points, with_interval
 from paperlib.paths import ROOT
 from paperlib.quantities.agreement import mean_interval
 from paperlib.reports.markdown import write_between
 from paperlib.reports.scorecard_page import percentage
 
+REGIMES = {"A": "grade A", "B": "grade B: reduced, calibrated", "C": "grade C: reduced, not calibrated"}
 PICTURE = ROOT / "docs" / "front.png"
 OURS, PRINT, OWN = COLOURS[0], "0.35", COLOURS[3]
 
@@ -70,13 +71,14 @@ class Gains:
     """A column. names: its methods but FedAvg, the best of print first. ours, print: name -> points over FedAvg.
 
     ours: a difference per pair of equal seeds, -inf where the method's run failed. print: -inf for failed.
-    share: operations of our runs over those of the printed ones.
+    share: operations of our runs over those of the printed ones. grade: of the regime, see `judging.grade`.
     """
 
     names: list[str]
     ours: dict[str, NDArray[np.float64]]
     print: dict[str, float]
     share: float
+    grade: str
 
 
 def gains(paper: str) -> Gains:
@@ -95,6 +97,7 @@ def gains(paper: str) -> Gains:
          for name in names},
         {name: printed[name] - printed["FedAvg"] for name in names},
         evidence.share(done),
+        grade(evidence.share(done), done),
     )  # fmt: skip
 
 
@@ -144,7 +147,8 @@ def sentence(paper: str, found: Gains) -> str:
     stands = "leads FedAvg" if low > 0 else "falls behind FedAvg" if high < 0 else "cannot be told apart from FedAvg"
     return (
         f"**{own}** {stands}: {with_interval(float(ours.mean()), interval)} points with {len(ours)} seeds, where print "
-        f"has {points(found.print[own])}; our runs take {percentage(found.share)} of the printed operations."
+        f"has {points(found.print[own])}; our runs take {percentage(found.share)} of the printed operations "
+        f"({REGIMES[found.grade]})."
     )
 
 

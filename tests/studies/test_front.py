@@ -30,11 +30,11 @@ def test_every_paper_has_a_column_with_its_own_method(columns):
     [([5.0, 6.0, 7.0], "leads"), ([-5.0, -6.0, -7.0], "falls behind"), ([-5.0, 0.0, 6.0], "cannot be told apart")],
 )
 def test_the_interval_decides_the_word(ours, word):
-    found = front.Gains(["GC-Fed"], {"GC-Fed": np.array(ours)}, {"GC-Fed": 19.0}, 1.0)
-    assert word in front.sentence("gc_fed", found)
+    found = front.Gains(["GC-Fed"], {"GC-Fed": np.array(ours)}, {"GC-Fed": 19.0}, 1.0, "A")
+    assert word in front.sentence("gc_fed", found) and "(grade A)" in front.sentence("gc_fed", found)
 
 
 def test_a_failed_run_is_written_into_the_picture(tmp_path):
-    found = front.Gains(["GC-Fed"], {"GC-Fed": np.array([1.0, -np.inf])}, {"GC-Fed": -np.inf}, 1.0)
+    found = front.Gains(["GC-Fed"], {"GC-Fed": np.array([1.0, -np.inf])}, {"GC-Fed": -np.inf}, 1.0, "A")
     front.save_panel("gc_fed", found, tmp_path / "panel.svg")
     assert "1 of 2 failed, print too" in (tmp_path / "panel.svg").read_text()
