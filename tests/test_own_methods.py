@@ -42,7 +42,6 @@ def same(runs):
     assert all((a.parameters == b.parameters).all() for a, b in zip(alone, runs, strict=True))
 '''
 CALLS = {
-    "processes": "same(run_many(grid, jobs=2, store=f'{folder}/processes'))",
     "ray": "same(run_many(grid, jobs=2, store=f'{folder}/ray', executor=Ray()))",
     "a process of its own": """
 store = Store(f"{folder}/apart")

@@ -253,7 +253,7 @@ def test_runs_are_computed_only_when_asked_or_when_there_are_none(tmp_path, monk
     first = collection.collect(wanted[:1], store=tmp_path)  # nothing is there: run
     assert list(first) == wanted[:1]
     assert list(collection.collect(wanted, store=tmp_path)) == wanted[:1]  # something is there: show it
-    done = collection.collect(wanted, recompute=True, store=tmp_path, jobs=2)
+    done = collection.collect(wanted, recompute=True, store=tmp_path)
     assert set(done) == set(wanted)
     assert done[wanted[0]].summary == first[wanted[0]].summary  # and what was finished is not run again
 

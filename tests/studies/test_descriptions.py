@@ -5,9 +5,16 @@ import pandas as pd
 import pytest
 
 from paperlib import papers
+from paperlib.data import surrogate
 from paperlib.papers.gc_fed.setting import METHODS
 
 ALL = [(paper, name) for paper, tables in descriptions.MADE.items() for name in tables]
+
+
+@pytest.fixture(autouse=True)
+def few_surrogates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default the generator draws 50,000 images, for half a minute; no table depends on their number."""
+    monkeypatch.setattr(surrogate, "TOTAL", 100)
 
 
 @pytest.mark.parametrize(("paper", "name"), ALL)
