@@ -26,15 +26,14 @@ def same(first, second):
 
 
 @pytest.mark.parametrize("executor", ["processes", "ray"])
-def test_a_grid_has_the_bits_of_one_process_with_any_number_of_workers(tiny, tmp_path, executor):
+def test_a_grid_has_the_bits_of_one_process_with_several_workers(tiny, tmp_path, executor):
     if executor == "ray":
         pytest.importorskip("ray")
     grid = [tiny.replace(rounds=2, seed=seed) for seed in range(4)]
     alone = run_many(grid, store=tmp_path / "alone")
-    for jobs in (1, 2, 4):
-        played = run_many(grid, jobs, store=tmp_path / f"{jobs}", executor=executors.executor(executor))
-        for first, second in zip(alone, played, strict=True):
-            same(first, second)
+    played = run_many(grid, 3, store=tmp_path / "played", executor=executors.executor(executor))
+    for first, second in zip(alone, played, strict=True):
+        same(first, second)
 
 
 def test_what_comes_before_the_first_row_is_over_with_it(tiny, store, monkeypatch):
