@@ -18,7 +18,7 @@ from paperlib.data.datasets import DATASETS
 from paperlib.experiment import Experiment
 from paperlib.federated.local import train_client
 from paperlib.federated.simulator import Round
-from paperlib.methods import REGISTRY
+from paperlib.methods import PACKAGE, REGISTRY
 from paperlib.networks import Network, build
 from paperlib.papers import TABLES, settings
 from paperlib.papers.citations import changes, paper
@@ -203,7 +203,7 @@ def hyperparameters() -> pd.DataFrame:
 def shared_things() -> pd.DataFrame:
     """Return Table 4 of FedImpro: what a sampled client receives and sends beyond the model, and traffic in models."""
     rows: dict[str, dict[str, Any]] = {}
-    for name, method in REGISTRY.items():
+    for name, method in PACKAGE.items():
         seen = trial_run(name, "mlp", width=0.25)
         model = 4 * seen.method.net.size
         down, up = seen.down[1] / model, seen.up[1] / model

@@ -18,8 +18,8 @@ from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Context
 from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round
-from paperlib.methods import GlobalGC, LocalGC, build
-from paperlib.methods.gc import GCFed
+from paperlib.methods import build
+from paperlib.methods.gc import GCFed, GlobalGC, LocalGC
 from paperlib.methods.math.cka import linear_cka
 from paperlib.networks import Network
 from paperlib.networks import build as build_network

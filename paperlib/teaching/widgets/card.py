@@ -120,7 +120,7 @@ def standing(method: str, paper: str, scale: str) -> pd.DataFrame:
     and among (the same of those that were run); beside and beside_among (its printed place among these). No rank: NaN.
     What failed comes last. Tables whose rows are not methods, and our additions, are left out.
     """
-    found = [pd.DataFrame()]
+    rows = [pd.DataFrame()]
     for name, spec in papers.TABLES[paper].items():
         if not isinstance(spec, TableSpec) or spec.rows != "method" or not re.fullmatch(r"T\d+", name):
             continue
@@ -130,9 +130,9 @@ def standing(method: str, paper: str, scale: str) -> pd.DataFrame:
             column = column.join(_ranks(column.our_number, "rank", "among")).join(
                 _ranks(both, "beside", "beside_among")
             )
-            there = column.number.notna() | column.our_number.notna()
-            found.append(column[there & column.methods.map(lambda names: method in names)])
-    return pd.concat(found, ignore_index=True)
+            known = column.number.notna() | column.our_number.notna()
+            rows.append(column[known & column.methods.map(lambda names: method in names)])
+    return pd.concat(rows, ignore_index=True)
 
 
 def _ranks(numbers: pd.Series, rank: str, among: str) -> pd.DataFrame:
