@@ -35,7 +35,7 @@ test-browser: setup  ## use every explorer in a real browser; installs Chromium 
 	.venv/bin/python -m pytest -q -m browser tests/browser/test_explorers.py tests/browser/test_results_page.py
 
 test-site: setup  ## build the site and look at every page; send hostile texts through every page and widget
-	.venv/bin/python -m pytest -q -n auto -m browser tests/browser/test_site.py tests/browser/test_hostile_texts.py
+	.venv/bin/python -m pytest -q -n auto --dist loadfile -m browser tests/browser/test_site.py tests/browser/test_hostile_texts.py
 
 # flwr pins other versions of some packages: they come first in its environment, and all others are the project's.
 flower: setup  ## an environment with flwr, and a run over two SuperNodes on the loopback
