@@ -69,7 +69,7 @@ def pages(text: str, folder: Path) -> Iterator[tuple[str, str]]:
     scores = pd.DataFrame([columns], index=pd.Index([text], name=text))
     section = dict.fromkeys(("name", "title", "tables", "figures"), text) | {"scores": scores, "claims": scores}
     yield "scorecard", render("scorecard", title=text, explanation=text, papers=[section])
-    section = gallery.PaperInGallery(text, text, [], [text])
+    section = {"name": text, "title": text, "scales": [], "missing": [text]}
     yield (
         "empty gallery",
         render("gallery", title=text, papers=[section], pages={}, rules={text: text}, smoke_one_shot=text),
