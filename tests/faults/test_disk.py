@@ -142,7 +142,7 @@ def test_whichever_operation_a_disk_refuses_the_same_command_ends_with_the_same_
             same(run(e, store=store, workers=1), whole)
         record_property(f"disks that fail ({errno.errorcode[number]})", 1)
         good += 2 if played == "scaffold" else 6
-    assert good > 8
+    assert good > 4
 
 
 def test_two_processes_share_a_store_whose_disk_fails_now_and_then(tiny, tmp_path, forkserver, record_property):
