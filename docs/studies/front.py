@@ -89,6 +89,7 @@ def gains(paper: str) -> Gains:
     values = {e.label: seeds for e in column if (seeds := evidence.by_seed(e))}
     printed = {e.label: e.printed for e in column}
     done = [experiment for e in column for experiment in evidence.done(e)]
+    share = evidence.share(done)
     fedavg = values["FedAvg"]
     names = [name for name in sorted(values, key=lambda name: -printed[name]) if name != "FedAvg"]
     return Gains(
@@ -96,8 +97,8 @@ def gains(paper: str) -> Gains:
         {name: np.array([values[name][seed] - fedavg[seed] for seed in values[name].keys() & fedavg.keys()])
          for name in names},
         {name: printed[name] - printed["FedAvg"] for name in names},
-        evidence.share(done),
-        grade(evidence.share(done), done),
+        share,
+        grade(share, done),
     )  # fmt: skip
 
 

@@ -59,10 +59,10 @@ def rows(part: str) -> dict[str, list[Experiment]]:
 
 def table(part: str, runs: Mapping[Experiment, Run]) -> str:
     """Return one line per row: best accuracy, and what it is over the first row, seed by seed."""
-    read = reading("best_accuracy", {}, "small")
+    read, by_row = reading("best_accuracy", {}, "small"), rows(part)
     values = {
         row: pd.Series([None if runs[e].summary["failed"] else read(runs[e], None) for e in es], dtype=float)
-        for row, es in rows(part).items()
+        for row, es in by_row.items()
         if all(e in runs for e in es)
     }
     lines = []
@@ -70,7 +70,7 @@ def table(part: str, runs: Mapping[Experiment, Run]) -> str:
         gain = (v - next(iter(values.values()))).dropna()
         over = "{:+.1f} [{:+.1f}, {:+.1f}]".format(gain.mean(), *mean_interval(gain)) if lines and len(gain) > 1 else ""
         lines.append((row, spread(v), over))
-    return markdown.table(("row", "best accuracy", f"over {next(iter(rows(part)))}"), lines)
+    return markdown.table(("row", "best accuracy", f"over {next(iter(by_row))}"), lines)
 
 
 def planned() -> list[Experiment]:

@@ -4,33 +4,25 @@ import json
 import math
 from pathlib import Path
 
+import gpu_visit as visit
 import pytest
 
 from paperlib import run
 from paperlib.experiment import Experiment
-from paperlib.paths import ROOT
 
 RUN = Experiment(
     dataset="digits", model="mlp", width=0.1, partition="iid", alpha=None, clients=4, sampled=2, rounds=3, batch_size=16
 )
 
 
-@pytest.fixture
-def visit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import gpu_visit
-
-    return gpu_visit
-
-
-def test_a_recorded_step_is_measured(visit, monkeypatch: pytest.MonkeyPatch):
+def test_a_recorded_step_is_measured(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(visit, "MANY", visit.FEW + 1)
     row = next(visit.steps("cuda", dry=True, until=math.inf))
     assert (row["network"], row["precision"]) == ("cnn", "float32")
     assert row["rate"] == pytest.approx(4 / row["seconds"])
 
 
-def test_the_next_visit_goes_on_where_this_one_ended(visit, tmp_path: Path):
+def test_the_next_visit_goes_on_where_this_one_ended(tmp_path: Path):
     first, second, whole = (tmp_path / name for name in ("first", "second", "whole"))
     first.mkdir()
     second.mkdir()
@@ -49,14 +41,14 @@ def test_the_next_visit_goes_on_where_this_one_ended(visit, tmp_path: Path):
     assert noted[1]["run"] == RUN.digest and "rounds" not in noted[1]
 
 
-def test_a_run_that_fails_does_not_end_the_visit(visit, tmp_path: Path):
+def test_a_run_that_fails_does_not_end_the_visit(tmp_path: Path):
     noted = []
     impossible = RUN.replace(partition="dirichlet_capped", alpha=0.01, min_samples=400)
     visit.play([impossible, RUN], tmp_path, "cuda", math.inf, lambda **facts: noted.append(facts))
     assert "at least 400 samples" in noted[0]["error"] and noted[1]["failed"] is False
 
 
-def test_what_is_played_is_printed_and_not_shipped(visit):
+def test_what_is_played_is_printed_and_not_shipped():
     runs = visit.queue()
     assert runs and runs[0].seed == 0
     assert not set(visit.finished(runs))
