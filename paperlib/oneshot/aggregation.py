@@ -11,6 +11,7 @@ from paperlib.data.batches import normalise
 from paperlib.data.datasets import Dataset
 from paperlib.federated.evaluation import BATCH
 from paperlib.oneshot.ensemble import Ensemble
+from paperlib.oneshot.stratification import FLOOR
 
 
 def averaged(logits: Tensor) -> Tensor:
@@ -18,20 +19,32 @@ def averaged(logits: Tensor) -> Tensor:
     return logits.mean(0)
 
 
-def stratified(logits: Tensor, y: Tensor, U_r: Tensor, U_c: Tensor) -> Tensor:
+def within_clients(logits: Tensor, U_c: Tensor, within: str) -> Tensor:
+    """Weigh the classes within every client by U_c [C, m]: [m, B, C] -> [m, B, C] (FedHydra, Eq. 8).
+
+    within: U_c(j, k) multiplies the softmax of the logits ("softmax"), or the same in the log domain, where it is added
+    ("log"), or else the logits, as printed.
+    """
+    U = U_c.to(logits).T[:, None]
+    if within == "log":
+        return logits.log_softmax(2) + U.clamp(min=FLOOR).log()
+    return U * (logits.softmax(2) if within == "softmax" else logits)
+
+
+def stratified(logits: Tensor, y: Tensor, U_r: Tensor, U_c: Tensor, within: str = "U_c") -> Tensor:
     """P(i, j) = sum_k U_r(y_i, k) U_c(j, k) P_k(i, j), [m, B, C] -> [B, C] (FedHydra, Eqs. 8 to 11).
 
-    y: int64 [B], requested labels. U_r, U_c: [C, m], see `stratification.normalised`.
+    y: int64 [B], requested labels. U_r, U_c: [C, m], see `stratification.normalised`. within: see `within_clients`.
     """
-    return torch.einsum("kbj,jk,bk->bj", logits, U_c, U_r[y])
+    return torch.einsum("kbj,bk->bj", within_clients(logits, U_c, within), U_r.to(logits)[y])
 
 
-def self_consistent(logits: Tensor, U_r: Tensor, U_c: Tensor) -> Tensor:
+def self_consistent(logits: Tensor, U_r: Tensor, U_c: Tensor, within: str = "U_c") -> Tensor:
     """The logit of class j from `stratified` with requested label j: [m, B, C] -> [B, C].
 
     For images without a requested label, such as those of the test set.
     """
-    return torch.einsum("kbj,jk->bj", logits, U_r * U_c)
+    return torch.einsum("kbj,jk->bj", within_clients(logits, U_c, within), U_r.to(logits))
 
 
 def logits_of_test_set(ensemble: Ensemble, data: Dataset) -> Tensor:
@@ -50,13 +63,3 @@ def accuracy(scores: Tensor, y: Tensor) -> float:
 def averaged_accuracy(logits: Tensor, y: Tensor) -> float:
     """Accuracy of the averaging ensemble, in percent; logits [m, N, C] of images with labels y [N]."""
     return accuracy(averaged(logits), y)
-
-
-def self_consistent_accuracy(logits: Tensor, y: Tensor, U_r: Tensor, U_c: Tensor) -> float:
-    """Accuracy of stratified aggregation without labels (`self_consistent`), in percent."""
-    return accuracy(self_consistent(logits, U_r.to(logits), U_c.to(logits)), y)
-
-
-def stratified_accuracy_using_labels(logits: Tensor, y: Tensor, U_r: Tensor, U_c: Tensor) -> float:
-    """Accuracy, in percent, of stratified aggregation that is given the true labels, which is no fair test."""
-    return accuracy(stratified(logits, y, U_r.to(logits), U_c.to(logits)), y)

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.federated.method import State
 from paperlib.federated.progress import Progress
-from paperlib.oneshot.aggregation import self_consistent_accuracy, stratified, stratified_accuracy_using_labels
+from paperlib.oneshot.aggregation import accuracy, self_consistent, stratified
 from paperlib.oneshot.dense import masked_kl
 from paperlib.oneshot.distillation import Distillation
 from paperlib.oneshot.ensemble import Ensemble
@@ -25,7 +25,7 @@ RESULTS = ("traces", "U", "U_r", "U_c")  # entries of the server's state from th
 # Differences of the authors' public code, which does not run, from the paper's text.
 AUTHORS = {
     "generator": "dense", "reset_generator": True, "train_latent": True, "keep": "lowest", "augment": True,
-    "common_draws": False, "within": "none", "masked": True, "reduction": "mean",
+    "common_draws": False, "within": "none", "masked": True, "reduction": "mean", "beta": 0.0,
 }  # fmt: skip
 
 
@@ -33,8 +33,9 @@ class FedHydra(Distillation):
     """The generator carries over from epoch to epoch; the student also learns the teacher's classes, H[P].
 
     teacher: stratified aggregation ("sa"), or the averaging ensemble ("ae"), without model stratification.
-    within: what weights the classes within a client (Eq. 8): U_c as printed ("U_c"), 1/c for all ("uniform"), or
-        nothing ("none"); the last two aggregate by U_r alone, the first of them at the scale of the printed logits.
+    within: what weights the classes within a client (Eq. 8): U_c, which multiplies the logits as printed ("U_c"), their
+        softmax ("softmax"), or the softmax in the log domain ("log"); 1/c for all classes ("uniform"), which has the
+        scale of the printed logits; or nothing ("none"). The last two aggregate by U_r alone.
     beta: weight of the hard labels in the student's loss; the paper names no value. reduction: the KL beside it is the
         mean over the images ("batchmean"), or over images and classes ("mean", which is 1/c of it).
     masked: the generator seeks disagreement where teacher and student differ in the class alone, as DENSE's does.
@@ -45,7 +46,7 @@ class FedHydra(Distillation):
 
     beta: float = option(1.0, at_least=0)
     teacher: str = option("sa", choices=("sa", "ae"))
-    within: str = option("U_c", choices=("U_c", "uniform", "none"))
+    within: str = option("U_c", choices=("U_c", "softmax", "log", "uniform", "none"))
     reduction: str = option("batchmean", choices=("batchmean", "mean"))
     masked: bool = False
     common_draws: bool = True
@@ -83,7 +84,7 @@ class FedHydra(Distillation):
         losses = traces(ensemble, self.G, start, self.generator_steps, self.context.data, self.lr_g, view)
         U = scores(losses)
         U_r, U_c = normalised(U)
-        if self.within != "U_c":
+        if self.within in ("uniform", "none"):
             U_c = torch.full_like(U_c, 1 / ensemble.classes if self.within == "uniform" else 1.0)
         return dict(zip(RESULTS, (losses, U.contiguous(), U_r.contiguous(), U_c.contiguous()), strict=True))
 
@@ -92,7 +93,7 @@ class FedHydra(Distillation):
     def aggregate(self, logits: Tensor, y: Tensor, server: State) -> Tensor:
         if self.teacher == "ae":
             return super().aggregate(logits, y, server)
-        return stratified(logits, y, server["U_r"].to(logits), server["U_c"].to(logits))
+        return stratified(logits, y, server["U_r"], server["U_c"], self.within)
 
     # -- results
 
@@ -109,8 +110,8 @@ class FedHydra(Distillation):
         accuracies = super().ensembles(logits, y, progress)
         if self.teacher == "ae":
             return accuracies
-        U_r, U_c = progress.server["U_r"], progress.server["U_c"]
+        U = progress.server["U_r"], progress.server["U_c"]
         return accuracies | {
-            "stratified_accuracy": self_consistent_accuracy(logits, y, U_r, U_c),
-            "stratified_accuracy_using_labels": stratified_accuracy_using_labels(logits, y, U_r, U_c),
+            "stratified_accuracy": accuracy(self_consistent(logits, *U, self.within), y),
+            "stratified_accuracy_using_labels": accuracy(stratified(logits, y, *U, self.within), y),  # no fair test
         }

@@ -160,6 +160,24 @@ def test_without_U_c_the_teacher_weighs_clients_by_the_class_asked_for(within, f
     assert (printed.aggregate(logits, y, state) - expected).abs().max() > 0.01
 
 
+def test_FedHydra_teaches_and_reports_by_the_chosen_reading_of_U_c(begin, ensemble):
+    logits, y = random(3, 4, 10), torch.tensor([3, 0, 9, 3])
+    for within in ("U_c", "softmax", "log"):
+        method, progress = begin("fedhydra", within=within)
+        progress.server = method.stratification(ensemble, progress.theta, 1)
+        U_r, U_c = progress.server["U_r"], progress.server["U_c"]
+        P = {"U_c": logits, "softmax": logits.softmax(2), "log": logits.log_softmax(2)}[within]
+        weighed = [P[k] + U_c[:, k].log() if within == "log" else P[k] * U_c[:, k] for k in range(3)]
+        taught = sum(U_r[y, k, None] * weighed[k] for k in range(3))
+        torch.testing.assert_close(method.aggregate(logits, y, progress.server), taught)
+        alone = sum(U_r[:, k] * weighed[k] for k in range(3))
+        assert method.ensembles(logits, y, progress) == {
+            "ensemble_accuracy": pytest.approx(100 * float((logits.mean(0).argmax(1) == y).double().mean())),
+            "stratified_accuracy": pytest.approx(100 * float((alone.argmax(1) == y).double().mean())),
+            "stratified_accuracy_using_labels": pytest.approx(100 * float((taught.argmax(1) == y).double().mean())),
+        }
+
+
 def test_the_students_loss_with_the_mean_over_images_and_classes():
     teacher, student = random(6, 4), random(6, 4, seed=1)
     kl = kl_div(student.log_softmax(1), teacher.softmax(1), reduction="none").sum() / 24

@@ -7,14 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from paperlib.oneshot.aggregation import (
-    averaged,
-    averaged_accuracy,
-    self_consistent,
-    self_consistent_accuracy,
-    stratified,
-    stratified_accuracy_using_labels,
-)
+from paperlib.oneshot.aggregation import accuracy, averaged, averaged_accuracy, self_consistent, stratified
 from paperlib.oneshot.stratification import normalised
 
 
@@ -88,6 +81,26 @@ def test_without_a_label_every_class_is_scored_as_if_it_had_been_asked_for():
 def test_accuracies_of_ensembles_by_hand():
     logits, y = LOGITS[:, 1:], torch.tensor([2])
     assert averaged_accuracy(logits, y) == 0  # [-1.5, 7, 2]
-    assert self_consistent_accuracy(logits, y, U_r, U_c) == 100  # [-1.125, 1, 2.25]
-    assert stratified_accuracy_using_labels(LOGITS, Y, U_r, U_c) == 100  # [2.5, -0.25, 1.5], [-0.375, 1, 2.25]
-    assert self_consistent_accuracy(logits, torch.tensor([1]), U_r, U_c) == 0
+    assert accuracy(self_consistent(logits, U_r, U_c), y) == 100  # [-1.125, 1, 2.25]
+    assert accuracy(stratified(LOGITS, Y, U_r, U_c), Y) == 100  # [2.5, -0.25, 1.5], [-0.375, 1, 2.25]
+    assert accuracy(self_consistent(logits, U_r, U_c), torch.tensor([1])) == 0
+
+
+def test_U_c_times_the_softmax_and_in_the_log_domain_by_hand():
+    logits = t([[math.log(6), math.log(3), 0]], [[0, 0, math.log(2)]])  # softmax .6 .3 .1 and .25 .25 .5
+    one_r, U_c = t([1, 0], [0.5, 0.5], [0, 1]), t([0.5, 0.2], [0.25, 0.4], [0.25, 0.4])
+    first, second, third = (torch.tensor([label]) for label in range(3))
+    weighed = t([0.3, 0.075, 0.025], [0.05, 0.1, 0.2])
+    for within, expected in (("softmax", weighed), ("log", weighed.log())):
+        torch.testing.assert_close(stratified(logits, first, one_r, U_c, within)[0], expected[0])
+        torch.testing.assert_close(stratified(logits, second, one_r, U_c, within)[0], expected.mean(0))
+        torch.testing.assert_close(stratified(logits, third, one_r, U_c, within)[0], expected[1])
+        diagonal = torch.stack([expected[0, 0], expected.mean(0)[1], expected[1, 2]])
+        torch.testing.assert_close(self_consistent(logits, one_r, U_c, within)[0], diagonal)
+
+
+def test_a_confident_owner_keeps_its_class_whatever_U_c_is_but_on_raw_logits():
+    logits, owns = t([[8, 6, 0]]), t([1], [1], [1])
+    U_c = t([0.2], [0.6], [0.2])  # 8 x .2 is below 6 x .6
+    chosen = {name: int(stratified(logits, Y[:1], owns, U_c, name).argmax()) for name in ("U_c", "softmax", "log")}
+    assert chosen == {"U_c": 1, "softmax": 0, "log": 0}

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from paperlib.data.datasets import DATASETS
 from paperlib.display import plots
+from paperlib.papers.cells import server_accuracy
 from paperlib.papers.diagrams import diagram
 from paperlib.papers.fedhydra import numbers
 from paperlib.papers.fedhydra.curves import (
@@ -95,7 +96,7 @@ def ensembles(results: Results) -> tuple[Figure, pd.DataFrame]:
             for teacher, other in TEACHERS.items():
                 for run in finished(results, place(dataset, alpha, "FedHydra", **other)):
                     seed, last = run.experiment.seed, run.history.iloc[-1]
-                    rows.append((*where, "student", teacher, seed, run.summary["final_accuracy"]))
+                    rows.append((*where, "student", teacher, seed, server_accuracy(run, 1)))
                     if teacher == "SA":
                         rows += [(*where, "ensemble", what, seed, last.get(name)) for name, what in ENSEMBLES.items()]
     data = pd.DataFrame(rows, columns=["dataset", "data", "kind", "ensemble", "seed", "accuracy"])
@@ -130,7 +131,7 @@ def local_epochs(results: Results) -> tuple[Figure, pd.DataFrame]:
     rows = []
     for epochs in EPOCHS:
         for run in finished(results, longer("FedAvg", epochs)):
-            rows.append(("FedAvg", run.experiment, run.summary["final_accuracy"]))
+            rows.append(("FedAvg", run.experiment, server_accuracy(run, 1)))
         for run in finished(results, longer("OT", epochs)):
             last = run.history.iloc[-1]
             rows += [(f"client {k}", run.experiment, last[f"client_{k}_accuracy"]) for k in range(5)]
@@ -139,7 +140,7 @@ def local_epochs(results: Results) -> tuple[Figure, pd.DataFrame]:
         columns=["series", "local_epochs", "seed", "accuracy"],
     )
     levels = [
-        (f"{method}, E = 200", run.experiment.local_epochs, run.experiment.seed, run.summary["final_accuracy"])
+        (f"{method}, E = 200", run.experiment.local_epochs, run.experiment.seed, server_accuracy(run, 1))
         for method in METHODS
         for run in finished(results, longer(method))
     ]

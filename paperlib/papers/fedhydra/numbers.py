@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from paperlib.papers.cells import Cell, Joint, Reading
+from paperlib.papers.cells import Cell, Joint, Reading, server_accuracy
 from paperlib.papers.fedhydra.setting import AVERAGED, METHODS, MODELS, experiment, place
 from paperlib.papers.rows import Row, all_rows, cell_of, parse, runs_of
 from paperlib.runs.store import Run
@@ -24,8 +24,8 @@ def _best(run: Run, _: Run | None) -> float:
     return run.summary["best_accuracy"]
 
 
-def _last(run: Run, _: Run | None) -> float | None:
-    return run.summary["final_accuracy"]
+def _last(run: Run, _: Run | None = None) -> float | None:
+    return server_accuracy(run, run.experiment.rounds)
 
 
 def _largest(runs: Sequence[Run], scale: str) -> float:
@@ -111,7 +111,7 @@ def ensembles(seeds: int) -> list[Cell]:
     def lead(runs: Sequence[Run], scale: str) -> float | None:
         if any(run.summary["failed"] for run in runs):
             return None
-        last = [run.summary["final_accuracy"] for run in runs]
+        last = [server_accuracy(run, 1) for run in runs]
         return max(sa - ae for sa, ae in zip(last[: len(MODELS)], last[len(MODELS) :], strict=True))
 
     cells = []

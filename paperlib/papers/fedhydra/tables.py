@@ -9,10 +9,11 @@ import numpy as np
 
 from paperlib.experiment import Experiment
 from paperlib.oneshot.fedhydra import AUTHORS
-from paperlib.papers.cells import Cell, final_in_round
+from paperlib.papers.cells import Cell, server_accuracy
 from paperlib.papers.fedhydra.setting import LOCAL, METHODS, MODELS, experiment, place
 from paperlib.papers.rows import TITLES, Row, added, all_rows, cell_of, cells_of, labelled, parse, printed_rows, runs_of
 from paperlib.papers.specs import TableSpec, table_specs
+from paperlib.quantities.curves import last_mean
 from paperlib.runs.store import Run
 
 
@@ -37,7 +38,7 @@ def printed(name: str) -> list[dict[str, Any]]:
 
 
 def table(
-    name: str, column: Callable[[Row], str], row: Callable[[Row], str] | None = None, read: str = "final_accuracy"
+    name: str, column: Callable[[Row], str], row: Callable[[Row], str] | None = None, read: str = "server_accuracy"
 ) -> Callable[[int], list[Cell]]:
     """The cells of a table of one-shot runs; rows M1 to M5 are accuracies of single clients."""
     cells = cells_of(lambda: printed(name), experiment, column, row, {"test_accuracy": read})
@@ -57,7 +58,7 @@ def rounds_table(name: str) -> Callable[[int], list[Cell]]:
         cells = cells_of(lambda: [{**row, "rounds": last} for row in rows], experiment, by_round)(seeds)
         return [
             dataclasses.replace(
-                cell, key={**cell.key, "column": by_round(row)}, metric=f"final_accuracy@{row['rounds']:g}",
+                cell, key={**cell.key, "column": by_round(row)}, metric=f"server_accuracy@{row['rounds']:g}",
                 chance_fails=False,
             )
             for cell, row in zip(cells, rows, strict=True)
@@ -72,17 +73,27 @@ def _alone(cell: Cell) -> Cell:
     return dataclasses.replace(cell, metric=metric, chance_fails=False)
 
 
-def best_epoch(name: str, column: Callable[[Row], str]) -> Callable[[int], list[Cell]]:
-    """The cells of a table by the best epoch, beside the table's printed numbers, which do not count again."""
-    cells = table(name, column, read="best_accuracy")
-    return lambda seeds: [dataclasses.replace(cell, line=None) for cell in cells(seeds)]
+READ_AT = {"last epoch": "final_accuracy", "best epoch": "best_accuracy"}
+
+
+def one_epoch(name: str, column: Callable[[Row], str]) -> Callable[[int], list[Cell]]:
+    """The cells of a table by the last and the best epoch, beside its printed numbers, which do not count again."""
+
+    def by_seeds(seeds: int) -> list[Cell]:
+        return [
+            dataclasses.replace(cell, line=None, key={**cell.key, "row": f"{cell.key['row']}, {epoch}"})
+            for epoch, metric in READ_AT.items()
+            for cell in table(name, column, read=metric)(seeds)
+        ]
+
+    return by_seeds
 
 
 AT_ONCE = ("FedAvg", "OT")  # methods without epochs on the server
 
 
 def best_above_last(seeds: int) -> list[Cell]:
-    """Best epoch minus last epoch, mean over a table, for tables without a second one."""
+    """Best epoch minus the mean of the last five, mean over a table, for tables without a second one."""
     cells = []
     for method in METHODS:
         for name in ("T3", "T4", "T5", *(f"T{n}" for n in range(7, 19))):
@@ -98,8 +109,8 @@ def best_above_last(seeds: int) -> list[Cell]:
 def _lost(runs: Sequence[Run], scale: str) -> float | None:
     if any(run.summary["failed"] for run in runs):
         return None
-    by_round = [run.history.groupby("communication_round").test_accuracy for run in runs]
-    return float(np.mean([(accuracy.max() - accuracy.last()).mean() for accuracy in by_round]))
+    by_round = [accuracy for run in runs for _, accuracy in run.history.groupby("communication_round").test_accuracy]
+    return float(np.mean([accuracy.max() - last_mean(accuracy.dropna().to_numpy(), 5) for accuracy in by_round]))
 
 
 def leads(seeds: int) -> list[Cell]:
@@ -112,7 +123,7 @@ def leads(seeds: int) -> list[Cell]:
         round = int(row["rounds"])
 
         def lead(runs: Sequence[Run], scale: str, round: int = round) -> float | None:
-            own, *others = [final_in_round(run, round) for run in runs]
+            own, *others = [server_accuracy(run, round) for run in runs]
             known = [accuracy for accuracy in others if accuracy is not None]
             return None if own is None or len(known) < len(others) else own - max(known)
 
@@ -138,7 +149,7 @@ OPEN: dict[str, dict[str, Any]] = {
 def open_questions(seeds: int) -> list[Cell]:
     where, own = "CIFAR-10 α=0.5", place("cifar10", 0.5, "FedHydra")
     return [
-        added(row, where, "final_accuracy", with_options(own, options, seeds), chance_fails=False)
+        added(row, where, "server_accuracy", with_options(own, options, seeds), chance_fails=False)
         for row, options in OPEN.items()
     ]
 
@@ -157,6 +168,8 @@ STARTS: Variants = {
 }
 AGGREGATIONS: Variants = {
     "as printed (Eq. 8)": ("FedHydra", {}),
+    "softmax of the logits times U_c": ("FedHydra", {"within": "softmax"}),
+    "log-softmax plus log U_c": ("FedHydra", {"within": "log"}),
     "U_r only: U_c uniform": ("FedHydra", {"within": "uniform"}),
     "settings of the authors' code": ("FedHydra", AUTHORS),
 }
@@ -174,7 +187,7 @@ def variants(rows: Variants, alphas: Sequence[float | None]) -> Callable[[int], 
                 row = place(dataset, alpha, method)
                 value = printed_at[dataset, row["partition"], row["alpha"], method]
                 column = by_both(row) if alpha else f"{by_data(row)} 2c/c"
-                cell = added(label, column, "final_accuracy", with_options(row, options, seeds), chance_fails=False)
+                cell = added(label, column, "server_accuracy", with_options(row, options, seeds), chance_fails=False)
                 cells.append(dataclasses.replace(cell, printed=value))
         return cells
 
@@ -189,8 +202,8 @@ TABLES = table_specs("fedhydra", {
     "T6": table("T6", by_data, by_lambda),
     "T10": table("T10", by_data),
     **{name: rounds_table(name) for name in ("T5", "T8", *(f"T{n}" for n in range(11, 19)))},
-    "E1": best_epoch("T1", by_both),
-    "E2": best_epoch("T2", by_data),
+    "E1": one_epoch("T1", by_both),
+    "E2": one_epoch("T2", by_data),
     "E3": open_questions,
     "E4": leads,
     "E5": best_above_last,
