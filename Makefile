@@ -53,7 +53,7 @@ bench: setup  ## measure speed and memory, write benchmarks/RESULTS.md
 	.venv/bin/python benchmarks/targets.py --write
 
 studies: setup  ## write data/paper/descriptions, and the pages and the picture that docs/studies makes from runs; makes the runs that are missing
-	for study in descriptions fidelity comparison calibration settings protocol front; do .venv/bin/python docs/studies/$$study.py || exit; done
+	for study in descriptions fidelity comparison calibration settings equation_8 protocol front; do .venv/bin/python docs/studies/$$study.py || exit; done
 
 site: setup  ## build the site of all notebooks, docs, reference and results into _site/html; nothing is executed
 	.venv/bin/python docs/site.py

@@ -30,7 +30,8 @@ from paperlib.runs import cost
 from paperlib.runs.store import Run
 
 PAGE = ROOT / "docs" / "calibration.md"
-ACCURACIES = ("test_accuracy", "server_accuracy", "final_accuracy", "best_accuracy")  # what a method reaches, by the papers' tables
+# What a method reaches, by the papers' tables.
+ACCURACIES = ("test_accuracy", "server_accuracy", "final_accuracy", "best_accuracy")
 
 
 def scores(name: str, runs: Mapping[Experiment, Run], seeds: int = SEEDS) -> pd.DataFrame:

@@ -81,14 +81,13 @@ def shared_settings() -> pd.DataFrame:
 def shared_rows() -> Iterator[tuple[str, ...]]:
     """Yield a row per setting and method that both papers print."""
     for row in shared_settings().itertuples():
-        inside = "inside" if row.min <= row.value <= row.max else "outside"
         place = f"{row.dataset}, {row.sampled:g} of {row.clients:g}, a = {row.alpha:g}, E = {row.local_epochs:g}"
         yield (
             place,
             row.method,
             f"{row.value:.2f}",
             f"{row.min:.2f} to {row.max:.2f}",
-            "inside" if inside else "outside",
+            "inside" if row.min <= row.value <= row.max else "outside",
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import typer
 from ladders import SEEDS, experiments
-from shared import play_missing, spread
+from shared import lead, play_missing, spread
 
 from paperlib.cli.terminal import CORES, sentences
 from paperlib.experiment import Experiment
@@ -19,7 +19,6 @@ from paperlib.papers import shipped_runs
 from paperlib.papers.cells import reading
 from paperlib.papers.collection import finished
 from paperlib.paths import ROOT
-from paperlib.quantities.agreement import mean_interval
 from paperlib.reports import markdown
 from paperlib.runs.store import Run
 
@@ -67,9 +66,7 @@ def table(part: str, runs: Mapping[Experiment, Run]) -> str:
     }
     lines = []
     for row, v in values.items():
-        gain = (v - next(iter(values.values()))).dropna()
-        over = "{:+.1f} [{:+.1f}, {:+.1f}]".format(gain.mean(), *mean_interval(gain)) if lines and len(gain) > 1 else ""
-        lines.append((row, spread(v), over))
+        lines.append((row, spread(v), lead(v, next(iter(values.values()))) if lines else ""))
     return markdown.table(("row", "best accuracy", f"over {next(iter(by_row))}"), lines)
 
 

@@ -37,3 +37,11 @@ def test_no_run_is_better_in_its_last_ten_rounds_than_in_its_best():
 def test_both_papers_print_what_is_compared_and_each_setting_once():
     shared = protocol.shared_settings()
     assert len(shared) and not shared.duplicated(protocol.SAME).any() and (shared["min"] <= shared["max"]).all()
+
+
+def test_a_number_is_inside_only_between_the_lowest_and_the_highest():
+    rows = list(protocol.shared_rows())
+    for *_, value, between, verdict in rows:
+        low, high = map(float, between.split(" to "))
+        assert verdict == ("inside" if low <= float(value) <= high else "outside")
+    assert {row[-1] for row in rows} == {"inside", "outside"}

@@ -172,6 +172,7 @@ AGGREGATIONS: Variants = {
     "log-softmax plus log U_c": ("FedHydra", {"within": "log"}),
     "U_r only: U_c uniform": ("FedHydra", {"within": "uniform"}),
     "settings of the authors' code": ("FedHydra", AUTHORS),
+    "authors' code, hard labels of weight 1": ("FedHydra", {k: v for k, v in AUTHORS.items() if k != "beta"}),
 }
 
 
