@@ -128,5 +128,6 @@ def test_a_target_and_a_number_of_rounds_are_no_accuracies():
     in_rounds = [claim for claim in read() if "rounds" in claim.metric]
     assert in_rounds
     for claim in in_rounds:
-        verdict = Verdict(claim, "small", "held", 130.0, UNKNOWN, np.nan, 1, 1, 3, "", 130.0, (1, 1), 1.0, "A", "")
+        decided = ("held", 130.0, UNKNOWN, np.nan, np.nan)
+        verdict = Verdict(claim, "small", *decided, 1, 1, 3, "", 130.0, (1, 1), 1.0, "A", "", frozenset())
         assert not results_page.claim_record(verdict)["in_points"]

@@ -89,4 +89,4 @@ def test_nothing_is_subtracted_from_a_number_of_another_quantity():
     assert not specs.unlike(cell("rounds_to_target"), "paper") and not specs.unlike(cell("test_accuracy"), "small")
     stated = papers.figure("gc_fed", "F6", compute=False).numbers
     assert stated[("GC-Fed", "ours")].notna().any() and stated[("GC-Fed", "difference")].isna().all()
-    assert "FedAvg's best accuracy of the same seed" in stated.caption
+    assert "the mean of FedAvg's last ten rounds" in stated.caption

@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from paperlib import papers
@@ -131,6 +132,7 @@ def shipped_card():
         (scorecard_page.FINDINGS, "columns", scorecard_page.tables_with_runs),
         (scorecard_page.FINDINGS, "methods", scorecard_page.methods_in_order),
         (scorecard_page.FINDINGS, "claims", scorecard_page.decided_claims),
+        (scorecard_page.FINDINGS, "contests", scorecard_page.contests),
     ],
 )
 def test_the_pages_say_what_the_shipped_runs_say(shipped_card, page, name, write):
@@ -139,7 +141,7 @@ def test_the_pages_say_what_the_shipped_runs_say(shipped_card, page, name, write
 
 
 def test_an_order_has_methods_alone(shipped_card):
-    """FedGPS's target, FedAvg's best rounded down, stands in the columns of its methods."""
+    """FedGPS's target stands in the columns of its methods."""
     values = shipped_card.values
     assert "FedGPS" in set(values.method) and not values.method.isin(["target", "centralized"]).any()
 
@@ -151,6 +153,20 @@ def test_a_claim_that_was_decided_stands_with_its_verdict_and_its_runs(card):
     for line, row in zip(lines, decided.to_dict("records"), strict=True):
         assert f"| **{row['verdict']}** | {row['ours']} | {row['from']}; {row['scale']} |" in line
     assert scorecard_page.decided_claims(card(seeds=1)).count("\n") == 2  # the head alone
+
+
+def test_claims_about_the_same_runs_are_one_contest_with_its_largest_p_value():
+    told = [
+        ("gc_fed", "held", "a", 0.001), ("gc_fed", "held", "a", 0.03), ("gc_fed", "reversed", "b", 0.02),
+        ("gc_fed", "undecided", "c", 0.3), ("fedgps", "held", "a", 0.04), ("fedgps", "reversed", "d", np.nan),
+        ("fedgps", "not run", "", np.nan),
+    ]  # fmt: skip
+    frame = pd.DataFrame(told, columns=["paper", "verdict", "contest", "p"]).assign(scale="small")
+    text = scorecard_page.contests(scorecard.Scorecard(frame, frame, frame))
+    # .02 <= .0125 no, .03 <= .025 no, .04 <= .0375 no, .3 <= .05 no: none stands
+    assert "6 verdicts rest on 5 contests" in text and "p = 0.000: 0 of the 4 decided" in text
+    frame.loc[3, "p"] = 0.05  # lifts all that are smaller
+    assert "p = 0.050: 4 of the 4" in scorecard_page.contests(scorecard.Scorecard(frame, frame, frame))
 
 
 def test_a_column_lists_its_methods_from_the_best_of_ours_and_says_which_failed(card):
@@ -165,15 +181,18 @@ def test_a_column_lists_its_methods_from_the_best_of_ours_and_says_which_failed(
 
 def test_only_what_is_between_the_markers_is_rewritten(tmp_path, monkeypatch):
     monkeypatch.setattr(scorecard_page, "scorecard", lambda **_: None)
-    for name in ("summary", "tables_with_runs", "methods_in_order", "decided_claims"):
+    for name in ("summary", "tables_with_runs", "methods_in_order", "decided_claims", "contests"):
         monkeypatch.setattr(scorecard_page, name, lambda card, name=name: f"| {name} \\1 table |\n")
     readme, findings = tmp_path / "README.md", tmp_path / "findings.md"
-    blocks = "".join(f"<!-- {name} -->\nold {name}\n<!-- /{name} -->\nc\n" for name in ("columns", "methods", "claims"))
+    writers = {
+        "columns": "tables_with_runs", "methods": "methods_in_order", "claims": "decided_claims",
+        "contests": "contests",
+    }  # fmt: skip
+    blocks = "".join(f"<!-- {name} -->\nold {name}\n<!-- /{name} -->\nc\n" for name in writers)
     readme.write_text("a\n<!-- scorecard -->\nold\n<!-- /scorecard -->\nb\n")
     findings.write_text(blocks)
     scorecard_page.write_summaries(readme, findings)
     assert readme.read_text() == "a\n<!-- scorecard -->\n| summary \\1 table |\n<!-- /scorecard -->\nb\n"
-    writers = {"columns": "tables_with_runs", "methods": "methods_in_order", "claims": "decided_claims"}
     for name, writer in writers.items():
         blocks = blocks.replace(f"old {name}", f"| {writer} \\1 table |")
     assert findings.read_text() == blocks

@@ -58,8 +58,8 @@ class Value:
     status: str
 
 
-def reading(metric: str, setting: dict[str, str], scale: str) -> Reading:
-    """The reading of a metric; raises ValueError for an unknown one."""
+def reading(metric: str, setting: dict[str, str], scale: str, baselines: Sequence[Run] = ()) -> Reading:
+    """The reading of a metric; raises ValueError for an unknown one. baselines: FedAvg's runs, which set a target."""
     # GC-Fed's readout is only given for Table 6: the last ten rounds.
     if metric in ("test_accuracy", "last10_accuracy"):
         return lambda run, _: last_mean(run.history.test_accuracy.to_numpy(), 10)
@@ -73,14 +73,14 @@ def reading(metric: str, setting: dict[str, str], scale: str) -> Reading:
     if metric in DIFFERENCES:
         return lambda run, _: DIFFERENCES[metric](run.history.test_accuracy.to_numpy())
     if metric == "target_accuracy":
-        return lambda run, _: goal(setting, scale, run)
-    if metric == "rounds_to_target":
-        return lambda run, baseline: rounds_to_target(run.history, goal(setting, scale, baseline), window=1)
-    if metric == "speedup":
+        return lambda run, _: goal(setting, scale, [run])
+    if metric in ("rounds_to_target", "speedup"):
+        target = goal(setting, scale, baselines)
+        if metric == "rounds_to_target":
+            return lambda run, _: rounds_to_target(run.history, target, window=1)
 
         def speedup(run: Run, baseline: Run | None) -> float | None:
             assert baseline is not None
-            target = goal(setting, scale, baseline)
             rounds = [rounds_to_target(r.history, target, window=1) for r in (baseline, run)]
             return None if None in rounds else rounds[0] / rounds[1]  # type: ignore[operator]
 
@@ -115,15 +115,16 @@ def comparable(cell: Cell, run: Run) -> bool:
     return cell.metric not in BETWEEN_ROUNDS or run.experiment.eval_every == 1
 
 
-def goal(setting: dict[str, str], scale: str, baseline: Run | None) -> float:
-    """Target accuracy in percent: the printed one, or below scale paper FedAvg's best, rounded down.
+def goal(setting: dict[str, str], scale: str, baselines: Sequence[Run]) -> float:
+    """Target accuracy in percent: the printed one, or below scale paper the mean of FedAvg's last ten rounds and seeds.
 
-    The papers choose their targets in the same way.
+    The papers take FedAvg's best round, which FedAvg itself reaches by definition; every run can miss this target. NaN,
+    which nothing reaches, without a baseline.
     """
     if scale == "paper" and "target" in setting:
         return float(setting["target"])
-    assert baseline is not None
-    return float(np.floor(baseline.summary["best_accuracy"]))
+    levels = [last_mean(run.history.test_accuracy.to_numpy()) for run in baselines]
+    return float(np.mean(levels)) if levels else np.nan
 
 
 def failed(run: Run, scale: str) -> bool:
@@ -168,7 +169,8 @@ def outcomes(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> dict[Exp
 
     Runs without a finished baseline, or without the quantity, are left out.
     """
-    read = cell.read or reading(cell.metric, {k: str(v) for k, v in cell.key.items()}, scale)
+    baselines = [runs[e] for e in cell.baseline if e in runs]
+    read = cell.read or reading(cell.metric, {k: str(v) for k, v in cell.key.items()}, scale, baselines)
     given, finished = {}, counted(cell, runs)
     for e, beside in zip(cell.experiments, cell.baseline or [None] * len(cell.experiments), strict=True):
         if e in finished and comparable(cell, runs[e]) and (beside is None or beside in runs):

@@ -30,7 +30,7 @@ from paperlib.papers.judging import SEEDS, Evidence, PrintedNumber, family, grad
 from paperlib.papers.printed import NUMBERS, rows_of
 from paperlib.papers.rows import parse
 from paperlib.paths import PAPER_VALUES
-from paperlib.quantities.agreement import LEVEL, UNKNOWN, Interval, mean_interval, signed_rank
+from paperlib.quantities.agreement import LEVEL, UNKNOWN, Interval, mean_interval, p_value, signed_rank
 
 FILE = PAPER_VALUES / "claims.csv"
 READING = "table"
@@ -91,9 +91,11 @@ class Verdict:
     verdict: one of `VERDICTS`; grade: of the regime, see `paperlib.papers.judging.grade`, "" if nothing is run. ended:
     where some pairs failed and others did not, how many ended and with which mean difference. difference, interval:
     mean difference and its 95 % interval; larger is better for the method. probability: that the method is better by
-    more than the ROPE; NaN where seeds decide. settings: number of settings used, out of ``all_settings``; why: why
-    the rest do not count. seeds: fewest seeds of a setting. printed: mean printed difference; in_print: (printed
-    numbers that show the claim, all). share: operations of our runs over the printed ones.
+    more than the ROPE; NaN where seeds decide. p: of no difference; where a probability decides, one less the larger
+    of the two sides'. settings: number of settings used, out of ``all_settings``; why: why the rest do not count.
+    seeds: fewest seeds of a setting. printed: mean printed difference; in_print: (printed numbers that show the claim,
+    all). share: operations of our runs over the printed ones. contest: the printed experiments of both sides; claims
+    about the same runs share it.
     """
 
     claim: Claim
@@ -102,6 +104,7 @@ class Verdict:
     difference: float
     interval: Interval
     probability: float
+    p: float
     settings: int
     all_settings: int
     seeds: int
@@ -111,6 +114,7 @@ class Verdict:
     share: float
     grade: str
     ended: str
+    contest: frozenset[Experiment]
 
     @property
     def word(self) -> str:
@@ -278,6 +282,7 @@ def verdict(claim: Claim, evidence: Evidence) -> Verdict:
         share=evidence.share(counted),
         grade=grade(evidence.share(counted), counted),
         ended=_ended(differences),
+        contest=frozenset(counted),
     )
 
 
@@ -318,21 +323,25 @@ def _mean(values: Iterable[float]) -> float:
     return -np.inf if -np.inf in values else float(np.mean(values))
 
 
-def _decide(claim: Claim, settings: Sequence[Mapping[int, float]], rope: float) -> tuple[str, float, Interval, float]:
-    """Verdict, mean difference, its interval, and the probability where it decides."""
+def _decide(
+    claim: Claim, settings: Sequence[Mapping[int, float]], rope: float
+) -> tuple[str, float, Interval, float, float]:
+    """Verdict, mean difference, its interval, the probability where it decides, and the p value."""
     pooled = len(settings) >= POOLED
     units = [_mean(setting.values()) for setting in settings] if pooled else []
     if settings and not pooled:
         units = list(_mean_by_seed(settings).values())
     if not units:
-        return "not run", np.nan, UNKNOWN, np.nan
+        return "not run", np.nan, UNKNOWN, np.nan, np.nan
     mean, interval = _mean(units), mean_interval(units)
     if not pooled:
         low, high = interval
-        return "held" if low > claim.least else "reversed" if high < 0 else "undecided", mean, interval, np.nan
+        told = "held" if low > claim.least else "reversed" if high < 0 else "undecided"
+        return told, mean, interval, np.nan, p_value(units)
     below, _, above_zero = signed_rank(units, rope)
     beyond = signed_rank(np.array(units) - claim.least, rope)[2] if claim.least else above_zero
-    return "held" if beyond > LEVEL else "reversed" if below > LEVEL else "undecided", mean, interval, beyond
+    told = "held" if beyond > LEVEL else "reversed" if below > LEVEL else "undecided"
+    return told, mean, interval, beyond, 1 - max(below, above_zero)
 
 
 def verdicts(evidence: Evidence) -> list[Verdict]:

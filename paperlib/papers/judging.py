@@ -278,7 +278,8 @@ def column(evidence: Evidence, members: Sequence[PrintedNumber]) -> Column | Non
         what = f"fewer than {METHODS} methods" if len(chosen) < METHODS else f"fewer than {SEEDS} seeds"
         objection = "; ".join(filter(None, [what, objection]))
     spread = np.array([_deviation(entry, values) for entry, values in chosen])
-    best_possible = ceiling(ranking.printed, spread, np.array(counts), rng(0, "scorecard"))
+    once = [entry.cell.printed_std is None for entry, _ in chosen]
+    best_possible = ceiling(ranking.printed, spread, np.array(counts), once, rng(0, "scorecard"))
     first = chosen[0][0]
     return Column(first.table, first.column, ranking, best_possible, min(counts), objection)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit  # quantiles of Student's t
+from scipy.special import stdtr, stdtrit  # Student's t
 
 LEVEL = 0.95
 DRAWS = 2_000
@@ -42,23 +42,29 @@ def rank_correlation(x: ArrayLike, y: ArrayLike, weights: ArrayLike = 1.0) -> Ar
     return np.divide(product, spread, out=np.full_like(spread, np.nan), where=spread > 0)
 
 
-def ceiling(printed: ArrayLike, deviation: ArrayLike, seeds: ArrayLike, rng: np.random.Generator) -> float:
+def ceiling(
+    printed: ArrayLike, deviation: ArrayLike, seeds: ArrayLike, once: ArrayLike, rng: np.random.Generator
+) -> float:
     """The mean rank correlation with the printed table that a perfect replicate of it would reach.
 
     A perfect replicate draws the mean of each method's n seeds from a normal distribution around the printed mean with
-    the deviation sd / sqrt(n): the same methods, the same setting, and nothing but other seeds. The printed means are
-    taken as they are, so that their own noise, which would lower the ceiling a little, is left out.
+    the deviation sd / sqrt(n): the same methods, the same setting, and nothing but other seeds. A printed number of a
+    single run is drawn anew, too; printed means are taken as they are, and their own noise, which would lower the
+    ceiling a little, is left out.
 
-    printed, deviation (of one seed), seeds: [M]; an unknown deviation (NaN) is the mean of the known ones. NaN if none
-    is known, or all printed values are equal.
+    printed, deviation (of one seed), seeds, once (of a single run): [M]; an unknown deviation (NaN) is the mean of the
+    known ones. NaN if none is known, or all printed values are equal.
     """
     printed, deviation = np.asarray(printed, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
     known = deviation[np.isfinite(deviation)]
     if not known.size:
         return np.nan
-    noise = np.where(np.isfinite(deviation), deviation, known.mean()) / np.sqrt(np.asarray(seeds))
-    replicates = printed + noise * rng.standard_normal((DRAWS, printed.size))
-    return float(np.mean(rank_correlation(replicates, printed)))
+    noise = np.where(np.isfinite(deviation), deviation, known.mean())
+    replicates, prints = (
+        printed + noise * factor * rng.standard_normal((DRAWS, printed.size))
+        for factor in (1 / np.sqrt(np.asarray(seeds)), np.asarray(once, dtype=np.float64))
+    )
+    return float(np.mean(rank_correlation(replicates, prints)))
 
 
 class Ranking(NamedTuple):
@@ -111,6 +117,28 @@ def mean_interval(differences: ArrayLike) -> Interval:
         half = stdtrit(finite.size - 1, (1 + LEVEL) / 2) * finite.std(ddof=1) / np.sqrt(finite.size)
     middle = finite.mean() if finite.size else 0.0
     return Interval(-np.inf if lost else float(middle - half), np.inf if won else float(middle + half))
+
+
+def p_value(differences: ArrayLike) -> float:
+    """Two-sided p value of Student's test that the mean of paired differences [n] is zero.
+
+    NaN for fewer than two, where one is infinite, or where all are equal.
+    """
+    differences = np.asarray(differences, dtype=np.float64)
+    if differences.size < 2 or not np.isfinite(differences).all() or np.ptp(differences) == 0:
+        return np.nan
+    error = differences.std(ddof=1) / np.sqrt(differences.size)
+    return float(2 * stdtr(differences.size - 1, -abs(differences.mean() / error)))
+
+
+def discovery_line(p: ArrayLike, rate: float = 1 - LEVEL) -> float:
+    """The largest p value of n hypotheses that is rejected at a false discovery rate; 0 if none is.
+
+    p: [n] (Benjamini and Hochberg 1995, Section 3.1).
+    """
+    ordered = np.sort(np.asarray(p, dtype=np.float64))
+    rejected = ordered[ordered <= rate * np.arange(1, len(ordered) + 1) / len(ordered)]
+    return float(rejected[-1]) if len(rejected) else 0.0
 
 
 def signed_rank(differences: ArrayLike, rope: float, seed: int = 0) -> tuple[float, float, float]:

@@ -15,7 +15,7 @@ from paperlib.papers.judging import LEAST, METHODS, REGIME, SEEDS
 from paperlib.papers.verdicts import points, with_interval
 from paperlib.paths import ROOT
 from paperlib.paths import figures as figures_folder
-from paperlib.quantities.agreement import LEVEL
+from paperlib.quantities.agreement import LEVEL, discovery_line
 from paperlib.reports import markdown, pages
 from paperlib.reports.scorecard import ALL, COMPARED, Scorecard, scorecard
 
@@ -189,6 +189,19 @@ def decided_claims(card: Scorecard) -> str:
     return markdown.table(["paper", "claim", "printed", "verdict", "ours", "from"], lines)
 
 
+def contests(card: Scorecard) -> str:
+    """Say how many contests the verdicts rest on, and how many of them stand when all are tested at once."""
+    run = card.claims[card.claims.verdict != "not run"]
+    by_contest = run.groupby(["paper", "scale", "contest"], sort=False).p.max()
+    line = discovery_line(by_contest.dropna())
+    decided = run[(run.verdict != "undecided") & run.p.notna()]
+    return (
+        f"These {len(run)} verdicts rest on {len(by_contest)} contests, for claims about the same runs are one. With "
+        f"the largest p value of each, Benjamini and Hochberg's line at a false discovery rate of {1 - LEVEL:.0%} "
+        f"is p = {line:.3f}: {(decided.p <= line).sum()} of the {len(decided)} decided ones with a p value lie below.\n"
+    )
+
+
 def write_summaries(readme: Path = README, findings: Path = FINDINGS) -> tuple[Path, Path]:
     """Put the results of the shipped runs between the markers of both pages; return the paths.
 
@@ -199,6 +212,7 @@ def write_summaries(readme: Path = README, findings: Path = FINDINGS) -> tuple[P
     markdown.write_between(findings, "columns", tables_with_runs(card))
     markdown.write_between(findings, "methods", methods_in_order(card))
     markdown.write_between(findings, "claims", decided_claims(card))
+    markdown.write_between(findings, "contests", contests(card))
     return readme, findings
 
 

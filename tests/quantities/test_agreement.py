@@ -9,12 +9,15 @@ from paperlib.quantities.agreement import (
     Ranking,
     ceiling,
     correlation_interval,
+    discovery_line,
     mean_interval,
+    p_value,
     rank_correlation,
     signed_rank,
 )
 
 SEEDS = np.full(8, 3)
+MEANS = np.zeros(8, dtype=bool)  # no printed number is of a single run
 
 
 def generator(seed=0):
@@ -47,21 +50,50 @@ def test_a_perfect_replicate_reaches_its_ceiling():
         stats.spearmanr(rng.normal(printed[:, None], deviation[:, None], (8, 3)).mean(1), printed).statistic
         for _ in range(1_000)
     ]
-    assert ceiling(printed, deviation, SEEDS, generator()) == pytest.approx(np.mean(reached), abs=0.01)
+    assert ceiling(printed, deviation, SEEDS, MEANS, generator()) == pytest.approx(np.mean(reached), abs=0.01)
+
+
+def test_a_replicate_of_single_runs_reaches_less():
+    """Print and replicate are both drawn around a truth, and ranked by scipy."""
+    printed, deviation, rng = np.array([50, 51, 51.5, 53, 54, 54.2, 57, 60]), np.linspace(0.5, 2, 8), generator(2)
+    once = np.arange(8) % 2 == 0
+    reached = [
+        stats.spearmanr(
+            rng.normal(printed[:, None], deviation[:, None], (8, 3)).mean(1), rng.normal(printed, deviation * once)
+        ).statistic
+        for _ in range(1_000)
+    ]
+    found = ceiling(printed, deviation, SEEDS, once, generator())
+    assert found == pytest.approx(np.mean(reached), abs=0.01)
+    assert found < ceiling(printed, deviation, SEEDS, MEANS, generator()) - 0.02
+
+
+def test_p_values_are_those_of_scipy_and_none_without_a_spread():
+    draws = generator(3).normal(0.5, 1, (20, 4))
+    assert [p_value(one) for one in draws] == pytest.approx(stats.ttest_1samp(draws, 0, axis=1).pvalue)
+    assert all(np.isnan(p_value(one)) for one in ([1.0], [2.0, 2.0], [1.0, -np.inf], []))
+
+
+def test_the_line_of_false_discoveries_is_that_of_scipy():
+    for seed in range(50):
+        p = generator(seed).beta(0.4, 1.5, 12)
+        rejected = p[stats.false_discovery_control(p) <= 0.05]
+        assert discovery_line(p) == pytest.approx(max(rejected, default=0.0))
+    assert discovery_line([]) == 0 and discovery_line([0.04, 0.041, 0.049]) == 0.049  # the last lifts the others
 
 
 def test_the_ceiling_rises_with_the_seeds_and_is_one_without_noise():
     printed = np.arange(8.0)
-    few, many = (ceiling(printed, np.full(8, 2.0), np.full(8, n), generator()) for n in (1, 25))
-    assert few < many - 0.05 and ceiling(printed, np.zeros(8), SEEDS, generator()) == pytest.approx(1)
+    few, many = (ceiling(printed, np.full(8, 2.0), np.full(8, n), MEANS, generator()) for n in (1, 25))
+    assert few < many - 0.05 and ceiling(printed, np.zeros(8), SEEDS, MEANS, generator()) == pytest.approx(1)
 
 
 def test_unknown_deviations_are_the_mean_of_the_known_and_there_may_be_no_ceiling():
     printed, known = np.arange(8.0), np.full(8, 2.0)
     some = np.where(np.arange(8) < 4, known, np.nan)
-    assert ceiling(printed, some, SEEDS, generator()) == ceiling(printed, known, SEEDS, generator())
-    assert np.isnan(ceiling(printed, np.full(8, np.nan), SEEDS, generator()))
-    assert np.isnan(ceiling(np.ones(8), known, SEEDS, generator()))
+    assert ceiling(printed, some, SEEDS, MEANS, generator()) == ceiling(printed, known, SEEDS, MEANS, generator())
+    assert np.isnan(ceiling(printed, np.full(8, np.nan), SEEDS, MEANS, generator()))
+    assert np.isnan(ceiling(np.ones(8), known, SEEDS, MEANS, generator()))
 
 
 def population(methods, rng, slope=1.0):

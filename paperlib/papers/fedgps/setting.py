@@ -3,7 +3,7 @@
 Common to all: the hyperparameters of ``data/paper/hyperparameters.csv``, and the capped Dirichlet partition with at
 least ten samples per client. A scenario is a partition: scenario s has partition seed s - 1 (the authors' seeds are not
 published); the run's seed controls all other randomness. Accuracy is the best over all rounds; the target of a scenario
-is FedAvg's best, rounded down.
+is FedAvg's best, rounded down, and below scale paper the mean of its last ten rounds over the seeds.
 """
 
 from paperlib.experiment import Experiment

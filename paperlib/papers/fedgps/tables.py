@@ -48,7 +48,7 @@ def by_scenario(name: str) -> Cells:
 
 
 def targets(name: str, seeds: int, column: str) -> list[Cell]:
-    """FedAvg's best accuracy, rounded down, per scenario."""
+    """The accuracy to be reached, per scenario; see `paperlib.papers.cells.goal`."""
     cells = []
     for r in printed(name, "target_accuracy", named=False):
         runs = tuple(runs_of(experiment, {**r, "method": "FedAvg"}, seeds))

@@ -25,7 +25,7 @@ def place(row: Row) -> str:
 
 
 def table(name: str, column: Callable[[Row], str] = place, *metrics: str) -> Callable[[int], list[Cell]]:
-    """The cells of a printed table; if no target is printed, it is FedAvg's best accuracy."""
+    """The cells of a printed table; if no target is printed, it is FedAvg's level; see `goal`."""
     chosen_metrics = metrics or ("test_accuracy",)
 
     def printed() -> list[dict[str, Any]]:

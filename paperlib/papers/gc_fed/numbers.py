@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import pandas as pd
 
 from paperlib.data.datasets import DATASETS
 from paperlib.networks import build
@@ -20,7 +19,7 @@ from paperlib.papers.gc_fed.setting import (
     with_border,
 )
 from paperlib.papers.rows import all_rows, cell_of, parse, runs_of
-from paperlib.quantities.curves import differences, rounds_to_target, smooth
+from paperlib.quantities.curves import differences, last_mean, rounds_to_target
 from paperlib.runs.store import Run
 
 OTHERS = tuple(method for method in PLOTTED if method not in OWN)
@@ -34,11 +33,6 @@ RANGES: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
 def accuracy_of(run: Run, scale: str) -> float:
     """Mean of the last ten rounds in percent; chance level for a run that failed."""
     return 100 / run.summary["classes"] if failed(run, scale) else run.summary["last10_accuracy"]
-
-
-def best_smoothed(history: pd.DataFrame) -> float:
-    """Best accuracy in percent of the smoothed curve, over whole windows."""
-    return float(smooth(history.test_accuracy.to_numpy())[9:].max())
 
 
 def fluctuation(seeds: int) -> list[Cell]:
@@ -55,7 +49,7 @@ def fluctuation(seeds: int) -> list[Cell]:
 
 
 def rounds(seeds: int) -> list[Cell]:
-    """Figure 6: rounds to the target, which below scale paper is FedAvg's best smoothed accuracy of the same seed."""
+    """Figure 6: rounds to the target, which below scale paper is FedAvg's last smoothed accuracy of the same seed."""
     cells = []
     for r in all_rows("gc_fed", "F6"):
         target = float(parse(r["setting"])["target"])
@@ -71,7 +65,7 @@ def _reached(target: float, pick: Callable[[Sequence[float]], float]) -> Joint:
     """Reading of the runs of FedAvg and of other methods: the picked round to the target, None if never reached."""
 
     def joint(runs: Sequence[Run], scale: str) -> float | None:
-        goal = target if scale == "paper" else best_smoothed(runs[0].history)
+        goal = target if scale == "paper" else last_mean(runs[0].history.test_accuracy.to_numpy())
         reached = [rounds_to_target(run.history, goal) for run in runs[1:]]
         first = pick([np.inf if at is None else at for at in reached])
         return float(first) if np.isfinite(first) else None
