@@ -1,6 +1,6 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
-.PHONY: help setup reproduce test test-avx2 test-gpu test-faults soak test-browser test-site flower lint bench studies site address lab hashes
+.PHONY: help setup reproduce test test-quick test-avx2 test-gpu test-faults soak test-browser test-site flower lint bench studies site address lab hashes
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## */\1\t/p' Makefile | expand -t 14
 
@@ -13,6 +13,9 @@ test: lint test-avx2 test-gpu test-browser test-site test-faults  ## lint, then 
 	.venv/bin/python -m pytest -q -n auto tests
 	PAPERLIB_RUNS="$$(mktemp -d)" PAPERLIB_FIGURES="$$(mktemp -d)" \
 	    .venv/bin/python -m pytest -q --nbval -n auto --dist loadfile notebooks  # from the shipped runs alone
+
+test-quick: setup  ## the methods, their mathematics and the structure of the package, in three minutes
+	.venv/bin/python -m pytest -q -n auto tests/methods tests/math tests/quantities tests/test_structure.py
 
 # Where a processor has more, oneDNN, torch and MKL keep to the instructions that a laptop or an AMD EPYC has.
 test-avx2: setup  ## with AVX-512: what touches every network, as on a processor without it
@@ -47,6 +50,7 @@ flower: setup  ## an environment with flwr, and a run over two SuperNodes on the
 
 lint: setup  ## ruff and mypy
 	.venv/bin/ruff check
+	.venv/bin/ruff format --check
 	.venv/bin/mypy
 
 bench: setup  ## measure speed and memory, write benchmarks/RESULTS.md
