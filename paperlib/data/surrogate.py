@@ -51,16 +51,18 @@ def surrogate_set(
     """
     if per_class is None:
         per_class = max(TOTAL // max(classes, 1), 1)
-    named = {"channels": shape[0], "height": shape[1], "width": shape[2], "classes": classes, "per_class": per_class}
-    for name, size in named.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}, but a surrogate set needs at least 1")
+    _check(channels=shape[0], height=shape[1], width=shape[2], classes=classes, per_class=per_class)
     with _making, torch_defaults():
         return _shared(kind, tuple(shape), classes, per_class, seed, str(torch.device(device)))
 
 
+def _check(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}, but a surrogate set needs at least 1")
+
+
 _making = threading.Lock()  # of threads that need the same set, one makes it
-gaussian_surrogate = functools.partial(surrogate_set, "gaussian")
 
 
 @functools.lru_cache(maxsize=1)
@@ -142,8 +144,6 @@ def latent_surrogate(
     dimension: int, classes: int, seed: int = 0, device: str | torch.device = "cpu"
 ) -> LatentSurrogate:
     """Class means mu_c ~ N(0, I) in a feature space of ``dimension`` D. Raises ValueError if a size is below 1."""
-    for name, size in {"dimension": dimension, "classes": classes}.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}, but a surrogate set needs at least 1")
+    _check(dimension=dimension, classes=classes)
     means = rng(seed, "latent surrogate").standard_normal((classes, dimension)).astype(np.float32)
     return LatentSurrogate(torch.from_numpy(means).to(device))

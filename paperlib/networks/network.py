@@ -164,10 +164,9 @@ class Network:
 
     def initial_buffers(self) -> Tensor:
         """Fresh buffers, flat [Q]: zero means, unit variances."""
-        vector = torch.zeros(self.buffer_size)
+        vector = torch.empty(self.buffer_size)
         for name, value in self.split_buffers(vector).items():
-            if name.endswith("running_var"):
-                value.fill_(1.0)
+            value.fill_(name.endswith("running_var"))
         return vector
 
     def module(self, stage: str) -> nn.Module:

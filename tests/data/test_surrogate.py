@@ -1,6 +1,7 @@
 """Surrogate data: the formula, the same bytes everywhere, and batches of it."""
 
 import hashlib
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ from torch.nn.functional import interpolate
 
 from paperlib.data import surrogate as module
 from paperlib.data.batches import crop_and_flip, normalise
-from paperlib.data.surrogate import gaussian_surrogate, latent_surrogate, surrogate_batch
+from paperlib.data.surrogate import latent_surrogate, surrogate_batch, surrogate_set
 from paperlib.random_streams import rng
+
+gaussian_surrogate = partial(surrogate_set, "gaussian")
 
 
 def seeded(seed: int) -> torch.Generator:
