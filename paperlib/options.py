@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from math import inf, isfinite
 from types import NoneType, UnionType
-from typing import Any, ClassVar, dataclass_transform, get_args, get_origin
+from typing import Any, ClassVar, cast, dataclass_transform, get_args, get_origin
 
 from paperlib.checks import LARGEST, MOST, interval, named, number, one_of, quote, whole, within
 
@@ -58,7 +58,7 @@ def check_options(method: Any) -> None:
 
     A subclass may give an option another default; the limits stay those of its base.
     """
-    for option, metadata in allowed_of(type(method)).items():
+    for option, metadata in allowed_of(cast(Any, type(method))).items():
         value, choices, limits = getattr(method, option), metadata["choices"], metadata["limits"]
         if value is None or value in choices:
             continue
@@ -69,7 +69,7 @@ def check_options(method: Any) -> None:
 
 
 @cache
-def allowed_of(method: type[Any]) -> dict[str, Mapping[Any, Any]]:
+def allowed_of(method: Any) -> dict[str, Mapping[Any, Any]]:
     """Option name -> the choices and limits given to `option`, for the options of a method's class that have any."""
     declarations = [f for kind in reversed(method.__mro__) for f in vars(kind).get("__dataclass_fields__", {}).values()]
     return {f.name: f.metadata for f in declarations if f.metadata}  # the nearest class comes last
@@ -80,7 +80,7 @@ def options_of(method: type[Any]) -> dict[str, Any]:
     return {f.name: f.default for f in fields(method) if f.init}
 
 
-def of_declared_kinds(name: str, method: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def of_declared_kinds(name: str, method: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the method ``name`` as it declares them: where it says float, a whole number becomes one.
 
     Raises ValueError for an option that it does not have, and for a value of another kind.
