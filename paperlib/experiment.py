@@ -9,8 +9,6 @@ from functools import cached_property
 from math import log
 from typing import Any, get_args, get_type_hints
 
-import numpy as np
-
 from paperlib import partition_files
 from paperlib.checks import LARGEST, meant, one_line, plain, quote
 from paperlib.options import allowed_of, check_value, option
@@ -99,8 +97,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         for name, value in list(vars(self).items()):
-            if isinstance(value, np.generic):
-                object.__setattr__(self, name, value.item())
+            object.__setattr__(self, name, plain(value))
         if not isinstance(self.method_options, Mapping):
             raise ValueError(f"method_options is {quote(self.method_options)}, but must map option names to values")
         options = {name: plain(value) for name, value in self.method_options.items()}
@@ -147,8 +144,8 @@ class Experiment:
             )
         if self.sampled > self.clients:
             raise ValueError(f"sampled is {self.sampled}, but there are only {self.clients} clients")
-        if self.train_size is not None and self.train_size < self.clients * max(self.min_samples, 1):
-            least = max(self.min_samples, 1)
+        least = max(self.min_samples, 1)
+        if self.train_size is not None and self.train_size < self.clients * least:
             raise ValueError(
                 f"train_size is {self.train_size}, too few for {self.clients} clients "
                 f"with at least {least} samples each: it must be at least {self.clients * least}"

@@ -33,17 +33,10 @@ ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # missing, or 
 
 
 class DamagedFile(ValueError):
-    """A file is missing, or its content has changed."""
+    """A file is missing, its content has changed, or it has the format of an older version, which is not read."""
 
-    def __init__(self, path: Path, consequence: str = ""):
-        super().__init__(f"{path} is damaged{consequence}")
-
-
-class OtherFormat(DamagedFile):
-    """A file of an older version, in a format that is no longer read."""
-
-    def __init__(self, path: Path):
-        ValueError.__init__(self, f"{path} has another format")
+    def __init__(self, path: Path, consequence: str = "", what: str = "is damaged"):
+        super().__init__(f"{path} {what}{consequence}")
 
 
 def opened(path: Path) -> io.BufferedReader:

@@ -58,30 +58,21 @@ def check_options(method: Any) -> None:
 
     A subclass may give an option another default; the limits stay those of its base.
     """
-    kind: Any = type(method)
-    for option, metadata in allowed_of(kind).items():
-        if (value := getattr(method, option)) is None:
+    for option, metadata in allowed_of(cast(Any, type(method))).items():
+        value, choices, limits = getattr(method, option), metadata["choices"], metadata["limits"]
+        if value is None or value in choices:
             continue
-        choices, limits = metadata["choices"], metadata["limits"]
-        if limits and not isinstance(value, str):
-            fits = (isfinite(value) and within(value, limits)) or value in choices
-        else:
-            fits = not choices or value in choices
-        if not fits:
+        is_number = limits and not isinstance(value, str)
+        if not (isfinite(value) and within(value, limits) if is_number else not choices):
             allowed = " or ".join(filter(None, [*map(str, choices), interval(limits)]))
             raise ValueError(f"{option} of {type(method).__name__} is {quote(value)}, but must be {allowed}")
 
 
 @cache
 def allowed_of(method: Any) -> dict[str, Mapping[Any, Any]]:
-    """Option name -> the limits given to `option`, for the options of a method's class that have any."""
-    allowed = {}
-    for f in fields(method):
-        declarations = (vars(kind).get("__dataclass_fields__", {}).get(f.name) for kind in method.__mro__)
-        metadata = next((field.metadata for field in declarations if field is not None and field.metadata), None)
-        if metadata is not None:
-            allowed[f.name] = metadata
-    return allowed
+    """Option name -> the choices and limits given to `option`, for the options of a method's class that have any."""
+    declarations = [f for kind in reversed(method.__mro__) for f in vars(kind).get("__dataclass_fields__", {}).values()]
+    return {f.name: f.metadata for f in declarations if f.metadata}  # the nearest class comes last
 
 
 def options_of(method: type[Any]) -> dict[str, Any]:
@@ -89,7 +80,7 @@ def options_of(method: type[Any]) -> dict[str, Any]:
     return {f.name: f.default for f in fields(method) if f.init}
 
 
-def of_declared_kinds(name: str, method: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def of_declared_kinds(name: str, method: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the method ``name`` as it declares them: where it says float, a whole number becomes one.
 
     Raises ValueError for an option that it does not have, and for a value of another kind.
@@ -99,21 +90,20 @@ def of_declared_kinds(name: str, method: type[Any], options: Mapping[str, Any]) 
     for option, value in options.items():
         if option not in declared:
             raise ValueError(f"{name} has no option {quote(option)}; its options are: {', '.join(declared) or 'none'}")
-        kind: Any = declared[option]
-        kinds = {get_origin(k) or k for k in (get_args(kind) if isinstance(kind, UnionType) else (kind,))}
-        integer = isinstance(value, int) and not isinstance(value, bool)
-        fits = type(value) in kinds or (integer and float in kinds) or (Mapping in kinds and isinstance(value, Mapping))
-        if not fits:
-            type_name = kind.__name__ if isinstance(kind, type) else str(kind)
-            raise ValueError(f"{option} of {name} is {quote(value)}, which is not of the kind {type_name}")
-        most = MOST if integer and int in kinds else LARGEST
-        if isinstance(value, int | float) and most < abs(value) < inf:
+        hint: Any = declared[option]
+        kinds = {get_origin(kind) or kind for kind in (get_args(hint) if isinstance(hint, UnionType) else (hint,))}
+        kind = Mapping if isinstance(value, Mapping) and Mapping in kinds else type(value)
+        if kind is int and int not in kinds:
+            kind = float
+        if kind not in kinds:
+            raise ValueError(
+                f"{option} of {name} is {quote(value)}, which is not of the kind {getattr(hint, '__name__', hint)}"
+            )
+        most = MOST if kind is int else LARGEST
+        if kind in (int, float) and not abs(value) <= most and (abs(value) < inf or option not in allowed_of(method)):
             limits = f"from -{most:.4g} to {most:.4g}"
             raise ValueError(f"{option} of {name} is {quote(value)}, but must be a number {limits}")
-        if integer and int not in kinds:
-            value = values[option] = float(value)
-        if isinstance(value, float) and not isfinite(value) and option not in allowed_of(cast(Any, method)):
-            raise ValueError(f"{option} of {name} is {quote(value)}, but must be a finite number")
         if isinstance(value, Mapping) and not all(isinstance(text, str) for pair in value.items() for text in pair):
             raise ValueError(f"{option} of {name} is {quote(value)}, but must map names to names")
+        values[option] = float(value) if kind is float else value
     return values

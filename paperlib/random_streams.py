@@ -4,9 +4,9 @@ The stream of (seed, purpose, round, client) is always the same: it does not dep
 execution, or on the machine.
 """
 
-import threading
 import zlib
 from collections.abc import Callable
+from contextvars import ContextVar
 
 import numpy as np
 import torch
@@ -41,8 +41,8 @@ def draw(make: Callable[[], Tensor], device: torch.device) -> Tensor:
     A GPU's own streams would give other numbers, so that a run could not go on elsewhere. Inside a `RepeatedDraws` the
     values lie in memory that it keeps.
     """
-    if _thread.draws is not None:
-        return _thread.draws.next(make, device)
+    if (draws := _draws.get()) is not None:
+        return draws.next(make, device)
     return to_device(make(), device)
 
 
@@ -57,10 +57,11 @@ class RepeatedDraws:
         self.values: list[Tensor] = []
 
     def __enter__(self) -> None:
-        self.position, _thread.draws = 0, self
+        self.position = 0
+        _draws.set(self)
 
     def __exit__(self, *_: object) -> None:
-        _thread.draws = None
+        _draws.set(None)
 
     def next(self, make: Callable[[], Tensor], device: torch.device) -> Tensor:
         """The values of the next draw of the step; a new one is noted."""
@@ -76,11 +77,7 @@ class RepeatedDraws:
             values.copy_(_pinned(make(), values.device), non_blocking=True)
 
 
-class _Thread(threading.local):
-    draws: RepeatedDraws | None = None
-
-
-_thread = _Thread()
+_draws: ContextVar[RepeatedDraws | None] = ContextVar("draws", default=None)  # of the calling thread
 
 
 def _entropy(seed: int, purpose: str, round: int, client: int) -> SeedSequence:

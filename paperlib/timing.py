@@ -3,27 +3,15 @@
 Only `paperlib.runs.profile` listens. Without a listener a mark costs less than a microsecond.
 """
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ContextDecorator, contextmanager
+from contextvars import ContextVar
 from typing import Literal, Protocol
 
 import torch
 
 Part = Literal["data", "forward", "backward", "method", "graph", "aggregation", "evaluation", "store", "other"]
-
-PARTS: dict[Part, str] = {
-    "data": "draws, gather, augmentation",  # and normalization
-    "forward": "passes through the network",  # of training, and of hooks
-    "backward": "gradients of those passes",
-    "method": "loss, client hooks, local step",  # but for the passes in them
-    "graph": "recorded steps, played as one",  # the parts of a CUDA graph cannot be timed
-    "aggregation": "server: broadcast, aggregate",  # and the rest of a round outside of training
-    "evaluation": "test set and measures",  # all passes included
-    "store": "history and checkpoint",
-    "other": "engine, random streams, loop",
-}
 
 
 def seconds_now(device: torch.device) -> float:
@@ -41,11 +29,7 @@ class Listener(Protocol):
     def leave(self) -> None: ...
 
 
-class _Listening(threading.local):
-    listener: Listener | None = None
-
-
-_here = _Listening()
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)  # of the calling thread
 
 
 class part(ContextDecorator):
@@ -55,19 +39,19 @@ class part(ContextDecorator):
         self.name = name
 
     def __enter__(self) -> None:
-        if _here.listener is not None:
-            _here.listener.enter(self.name)
+        if (listener := _listener.get()) is not None:
+            listener.enter(self.name)
 
     def __exit__(self, *error: object) -> None:
-        if _here.listener is not None:
-            _here.listener.leave()
+        if (listener := _listener.get()) is not None:
+            listener.leave()
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
     """The listener receives the parts of the calling thread inside this context."""
-    _here.listener = listener
+    _listener.set(listener)
     try:
         yield
     finally:
-        _here.listener = None
+        _listener.set(None)

@@ -4,8 +4,8 @@ No operation is divided among threads, so the bits of a run do not depend on the
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
@@ -20,15 +20,6 @@ class Workers(ThreadPoolExecutor):
     def __init__(self, workers: int):
         super().__init__(workers, thread_name_prefix="client", initializer=_prepare_thread)
         self.workers = workers
-
-
-class CallingThread(Executor):
-    """Works lazily in the calling thread, client after client."""
-
-    def map(
-        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
-    ) -> Iterator[T]:
-        return map(fn, *iterables)
 
 
 @contextmanager

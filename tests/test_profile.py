@@ -17,8 +17,8 @@ from paperlib.federated.engines import Engine
 from paperlib.federated.simulator import play_round
 from paperlib.methods import REGISTRY, FedAvg
 from paperlib.runs.prepare import prepare
-from paperlib.runs.profile import Clock, described, profile
-from paperlib.timing import PARTS, listening, part
+from paperlib.runs.profile import PARTS, Clock, described, profile
+from paperlib.timing import listening, part
 
 
 class Watch:

@@ -11,6 +11,7 @@ from numpy.random import Generator
 from torch import Tensor
 from torch.nn.functional import pad
 
+from paperlib.checks import one_of
 from paperlib.data.datasets import Dataset
 from paperlib.random_streams import to_device
 from paperlib.timing import part
@@ -59,8 +60,7 @@ class PixelScale(Protocol):
 def augmentation(augment: bool | str) -> Augmentation:
     """The augmentation with a name of `AUGMENTATIONS`; True is "crop_flip", False "none". Raises ValueError."""
     name = augment if isinstance(augment, str) else ("crop_flip" if augment else "none")
-    if name not in AUGMENTATIONS:
-        raise ValueError(f"unknown augmentation {augment!r}; choose one of {', '.join(AUGMENTATIONS)}")
+    one_of("augmentation", name, AUGMENTATIONS)
     return AUGMENTATIONS[name]
 
 

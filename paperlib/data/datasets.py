@@ -21,7 +21,7 @@ from torch import Tensor
 
 from paperlib.checks import MOST, one_line, plain, quote
 from paperlib.data import packed, sources
-from paperlib.data.known import DATASETS, FILE_NAMES, OWN_SPLIT
+from paperlib.data.known import DATASETS, FILE_NAMES, OWN_SPLIT, DatasetInfo
 from paperlib.data.packed import Source
 from paperlib.paths import data_sets
 from paperlib.workers import torch_defaults
@@ -221,50 +221,42 @@ def _load(
 
 
 def _read(name: str, image_size: int | None, root: Path) -> Source:
-    """The set from its files, with images of the requested size."""
+    """The set from its pack, or else from its published files, with images of the requested size."""
     if name == "digits":
         _check_image_size(name, image_size, sources.DIGITS_SIZES)
         return sources.digits(image_size or sources.DIGITS_SIZES[0])
-    info = DATASETS.get(name)
+    info, pack = DATASETS.get(name), _pack(name, root, image_size)
     if info is not None:
         _check_image_size(name, image_size, sides(info.size))
-    source = _files(name, image_size, root)
+        if pack is None and not sources.present(name, root):
+            _download(name, root)
+    elif pack is None:
+        raise _unknown(name, root)
+    source = sources.read(name, root) if pack is None else packed.read(pack)
     _, height, width = source.train.shape
     if info is None:
         _check_image_size(name, image_size, sides(height) if height == width else ())
+    else:
+        _check_known(info, source, pack, root)
     while image_size and source.train.shape[1] > image_size:
         source = replace(source, train=packed.halved(source.train), test=packed.halved(source.test))
     return source
 
 
+def _check_known(info: DatasetInfo, source: Source, pack: Path | None, root: Path) -> None:
+    """Raise ValueError unless the files of a known set hold what it consists of."""
+    side = info.size // 2 if pack is not None and pack.stem in info.half_packs else info.size
+    shape, expected = source.train.shape, (info.channels, side, side)
+    if shape != expected or (pack is not None and len(source.classes) != info.classes):
+        raise ValueError(
+            f"{pack or root} holds images of shape {shape} in {len(source.classes)} classes, but {info.title} has shape"
+            f" {expected} and {info.classes} classes; as a set of your own it needs another file name."
+        )
+
+
 def sides(side: int) -> tuple[int, ...]:
     """Available sides in pixels for images of ``side`` pixels, the largest first."""
     return (side,) if side % 2 or side // 2 < SMALLEST else (side, *sides(side // 2))
-
-
-def _files(name: str, image_size: int | None, root: Path) -> Source:
-    """The set from a pack, or else from its published files; its images may be larger than requested."""
-    info, pack = DATASETS.get(name), _pack(name, root, image_size)
-    if pack is None:
-        if info is None:
-            raise _unknown(name, root)
-        if not sources.present(name, root):
-            _download(name, root)
-        source = sources.read(name, root)
-        if source.train.shape != (shape := (info.channels, info.size, info.size)):
-            raise ValueError(f"{root} holds images of shape {source.train.shape}, but {info.title} has {shape}.")
-        return source
-    source = packed.read(pack)
-    if info is not None:
-        side = info.size // 2 if pack.stem in info.half_packs else info.size
-        actual = (source.train.shape, len(source.classes))
-        expected = ((info.channels, side, side), info.classes)
-        if actual != expected:
-            raise ValueError(
-                f"{pack} holds images of shape {actual[0]} in {actual[1]} classes, but {info.title} has shape"
-                f" {expected[0]} and {expected[1]} classes; as a set of your own it needs another file name."
-            )
-    return source
 
 
 def _check_image_size(name: str, image_size: int | None, choices: tuple[int, ...]) -> None:
@@ -288,14 +280,11 @@ def _count(argument: str, size: int | None, labels: Sized, what: str) -> int:
 
 def _mean_and_std(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and std per channel of uint8 [N, C, H, W], of pixels in [0, 1]. A constant channel gets std 1."""
-    values = np.arange(256) / 255
-    mean, std = [], []
-    for channel in range(images.shape[1]):
-        counts = torch.bincount(torch.from_numpy(images[:, channel].ravel()), minlength=256).numpy()
-        average = float(np.average(values, weights=counts))
-        mean.append(average)
-        std.append(float(np.sqrt(np.average((values - average) ** 2, weights=counts))) or 1.0)
-    return tuple(mean), tuple(std)
+    values, channels = np.arange(256) / 255, images.swapaxes(0, 1)
+    counts = [torch.bincount(torch.from_numpy(channel.ravel()), minlength=256).numpy() for channel in channels]
+    means = [float(np.average(values, weights=count)) for count in counts]
+    squares = [np.average((values - mean) ** 2, weights=count) for mean, count in zip(means, counts, strict=True)]
+    return tuple(means), tuple(float(np.sqrt(square)) or 1.0 for square in squares)
 
 
 def _device(device: Any) -> str:
@@ -335,19 +324,15 @@ def _pack(name: str, root: Path, image_size: int | None = None) -> Path | None:
 
 
 def _phrase(name: str, image_size: int | None, root: Path, decoded: bool) -> str:
+    info, pack = DATASETS.get(name), _pack(name, root, image_size)
     if name == "digits":
         size = image_size or sources.DIGITS_SIZES[0]
         return f"{DATASETS[name].title}, 8x8 enlarged to {size}x{size}"
-    averaged = f", averaged to {image_size}x{image_size}" if image_size else ""
-    if name not in DATASETS:
-        return f"{name}.npz{averaged}"
-    info, pack = DATASETS[name], _pack(name, root, image_size)
-    averaged = "" if image_size == info.size else averaged
-    if pack is None or pack.stem == "tinyimagenet" or decoded:
-        return f"{info.title}{averaged}"  # Tiny-ImageNet is published as JPEG files
-    if pack.stem == OWN_SPLIT:
-        return f"{info.title}, JPEG copy with its own train/test split{averaged}"
-    return f"{info.title}, JPEG copy (lossy){averaged}"
+    phrase = f"{name}.npz" if info is None else info.title
+    if info is not None and pack is not None and not decoded and pack.stem != "tinyimagenet":  # published as JPEG files
+        phrase += ", JPEG copy with its own train/test split" if pack.stem == OWN_SPLIT else ", JPEG copy (lossy)"
+    whole = image_size is None or (info is not None and image_size == info.size)
+    return phrase if whole else f"{phrase}, averaged to {image_size}x{image_size}"
 
 
 def _download(name: str, root: Path) -> None:

@@ -51,16 +51,18 @@ def surrogate_set(
     """
     if per_class is None:
         per_class = max(TOTAL // max(classes, 1), 1)
-    named = {"channels": shape[0], "height": shape[1], "width": shape[2], "classes": classes, "per_class": per_class}
-    for name, size in named.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}, but a surrogate set needs at least 1")
+    _check(channels=shape[0], height=shape[1], width=shape[2], classes=classes, per_class=per_class)
     with _making, torch_defaults():
         return _shared(kind, tuple(shape), classes, per_class, seed, str(torch.device(device)))
 
 
+def _check(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}, but a surrogate set needs at least 1")
+
+
 _making = threading.Lock()  # of threads that need the same set, one makes it
-gaussian_surrogate = functools.partial(surrogate_set, "gaussian")
 
 
 @functools.lru_cache(maxsize=1)
@@ -124,11 +126,16 @@ def surrogate_batch(surrogate: Surrogate, size: int, generator: torch.Generator)
     return normalise(x, surrogate), surrogate.labels[chosen]
 
 
-@dataclass(frozen=True, eq=False)
 class LatentSurrogate:
-    """Gaussian classes in a feature space instead of the space of images."""
+    """Gaussian classes in a feature space of ``dimension`` D instead of the space of images.
 
-    means: Tensor  # float32 [classes, D]
+    means: float32 [classes, D], mu_c ~ N(0, I). Raises ValueError if a size is below 1.
+    """
+
+    def __init__(self, dimension: int, classes: int, seed: int = 0, device: str | torch.device = "cpu"):
+        _check(dimension=dimension, classes=classes)
+        means = rng(seed, "latent surrogate").standard_normal((classes, dimension)).astype(np.float32)
+        self.means = torch.from_numpy(means).to(device)
 
     def sample(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """h = mu_c + 0.5 eps, float32 [size, D], with labels c int64 [size], uniform and drawn first."""
@@ -136,14 +143,3 @@ class LatentSurrogate:
         labels = draw(lambda: torch.randint(classes, (size,), generator=generator), device)
         noise = draw(lambda: torch.randn(size, d, generator=generator), device)
         return self.means[labels] + SPREAD * noise, labels
-
-
-def latent_surrogate(
-    dimension: int, classes: int, seed: int = 0, device: str | torch.device = "cpu"
-) -> LatentSurrogate:
-    """Class means mu_c ~ N(0, I) in a feature space of ``dimension`` D. Raises ValueError if a size is below 1."""
-    for name, size in {"dimension": dimension, "classes": classes}.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}, but a surrogate set needs at least 1")
-    means = rng(seed, "latent surrogate").standard_normal((classes, dimension)).astype(np.float32)
-    return LatentSurrogate(torch.from_numpy(means).to(device))

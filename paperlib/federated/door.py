@@ -115,35 +115,29 @@ def is_own(kind: type) -> bool:
 
 def watched(method: T, base: type, title: str) -> T:
     """Return a method with checks around the hooks that it has from ``base``; ``title`` names it in sentences."""
-    door = Door(method, title)
-    for hook, (parameters, returned) in hooks_of(base).items():
-        setattr(method, hook, partial(door.call, hook, getattr(method, hook), parameters, returned))
+    door = Door(method, base, title)
+    for hook in door.hooks:
+        setattr(method, hook, partial(door.call, hook))
     return method
 
 
 class Door:
     """The checks of one method in one run. Every refusal is a ValueError."""
 
-    def __init__(self, method: Any, title: str):
-        self.method, self.title = method, title
+    def __init__(self, method: Any, base: type, title: str):
+        self.method, self.title, self.hooks = method, title, hooks_of(base)
+        self.functions = {hook: getattr(method, hook) for hook in self.hooks}
         self.seen: dict[tuple[str, str], tuple[object, ...]] = {}  # whose state and name -> shape and type
         self.thread = threading.local()
 
-    def call(
-        self,
-        hook: str,
-        function: Callable[..., T],
-        parameters: tuple[str, ...],
-        returned: Any,
-        *args: Any,
-        **named: Any,
-    ) -> T:
+    def call(self, hook: str, *args: Any, **named: Any) -> Any:
         """Call a hook and refuse a wrong result, or another state of torch."""
+        parameters, returned = self.hooks[hook]
         before = torch_state()
         if hook == "end":
             self.same_torch("a local step", getattr(self.thread, "begun", before), before)
         try:
-            value = function(*args, **named)
+            value = self.functions[hook](*args, **named)
         except KeyError as error:
             if hook != "collect":
                 raise
@@ -176,12 +170,9 @@ class Door:
         elif hint is Tensor:
             self.check_tensor(hook, value, given)
         elif hint == list[float]:
-            if (
-                not isinstance(value, list | tuple)
-                or len(value) != len(given["cohort"])
-                or not all(map(is_number, value))
-            ):
-                self.refuse(hook, value, f"{len(given['cohort'])} finite numbers")
+            count = len(given["cohort"])
+            if not isinstance(value, list | tuple) or len(value) != count or not all(map(is_number, value)):
+                self.refuse(hook, value, f"{count} finite numbers")
         elif hint == dict[str, float]:
             self.check_row(hook, value)
             if hook == "epoch":

@@ -43,7 +43,8 @@ def simulate(
     a round that is not finite.
     """
     while unfinished(method, progress):
-        local_models: list[LocalModel] | None = [] if _keeps_local_models(measures, method, progress) else None
+        wanted = measures.local_models and evaluated_now(method.context.experiment, progress.round + 1)
+        local_models: list[LocalModel] | None = [] if wanted else None
         started = seconds_now(progress.theta.device)
         traffic = play_round(method, progress, pool, local_models, engine)
         seconds = seconds_now(progress.theta.device) - started
@@ -60,11 +61,6 @@ def evaluated_now(experiment: Experiment, round: int) -> bool:
     """Return True if there is an evaluation after a round."""
     e = experiment
     return round % e.eval_every == 0 or round == e.rounds
-
-
-def _keeps_local_models(measures: Measures, method: FedAvg, progress: Progress) -> bool:
-    """Return True if the measures need the local models of the next round."""
-    return measures.local_models and evaluated_now(method.context.experiment, progress.round + 1)
 
 
 def _measured(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paperlib.data.batches import normalise
-from paperlib.data.surrogate import IMAGES, Surrogate, latent_surrogate, surrogate_batch, surrogate_set
+from paperlib.data.surrogate import IMAGES, LatentSurrogate, Surrogate, surrogate_batch, surrogate_set
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.uploads import Totals
@@ -52,7 +52,7 @@ class Surrogates(FedAvg):
             sizes = data.shape, self.classes, self.surrogate_images
             self.images = surrogate_set(self.surrogate, *sizes, self.surrogate_seed, device)
         elif self.surrogate == "latent":
-            self.latent = latent_surrogate(self.net.feature_size, self.classes, self.surrogate_seed, device)
+            self.latent = LatentSurrogate(self.net.feature_size, self.classes, self.surrogate_seed, device)
         return self
 
     def broadcast(self, server: State, theta: Tensor) -> State:

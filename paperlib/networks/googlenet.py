@@ -8,7 +8,8 @@ there are no auxiliary classifiers.
 import torch
 from torch import Tensor, nn
 
-from paperlib.networks.layers import BatchNorm, Conv2d, torch_default
+from paperlib.networks.chain import convolutions
+from paperlib.networks.layers import torch_default
 from paperlib.networks.network import Network
 
 STEM = 192
@@ -66,6 +67,4 @@ def googlenet(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> 
 
 
 def _convolution(inputs: int, outputs: int, kernel: int) -> nn.Sequential:
-    return nn.Sequential(
-        Conv2d(inputs, outputs, kernel, padding=kernel // 2), BatchNorm(outputs), nn.ReLU(inplace=True)
-    )
+    return convolutions(inputs, [outputs], kernel, padded=True, norm=True)

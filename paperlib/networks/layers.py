@@ -1,8 +1,8 @@
 """Layers and initialisations that several architectures share."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor, nn
@@ -11,25 +11,22 @@ from torch.nn.functional import avg_pool2d, batch_norm, conv2d, linear, normaliz
 
 from paperlib.random_streams import draw
 
-
-class _Watch(threading.local):
-    seen: list[tuple[Tensor, Tensor, Tensor]] | None = None
-
-
-_watch = _Watch()
+Seen = list[tuple[Tensor, Tensor, Tensor]]
+_seen: ContextVar[Seen | None] = ContextVar("seen", default=None)  # of the calling thread
 
 
 @contextmanager
-def watched_batch_norm() -> Iterator[list[tuple[Tensor, Tensor, Tensor]]]:
+def watched_batch_norm() -> Iterator[Seen]:
     """Collects (input [B, channels, height, width], running mean, running variance) of every `BatchNorm` called inside.
 
     In order, for the calling thread.
     """
-    _watch.seen = []
+    seen: Seen = []
+    _seen.set(seen)
     try:
-        yield _watch.seen
+        yield seen
     finally:
-        _watch.seen = None
+        _seen.set(None)
 
 
 class BatchNorm(nn.BatchNorm2d):
@@ -46,8 +43,8 @@ class BatchNorm(nn.BatchNorm2d):
     def forward(self, x: Tensor) -> Tensor:
         """[B, channels, height, width] -> the same shape."""
         train = self.training and x[:, 0].numel() > 1
-        if _watch.seen is not None:
-            _watch.seen.append((x, self.running_mean, self.running_var))
+        if (seen := _seen.get()) is not None:
+            seen.append((x, self.running_mean, self.running_var))
         mean, var = self.running_mean, self.running_var
         if torch.is_grad_enabled() and not train:  # the backward of this pass reads what a later pass may change
             mean, var = mean.clone(), var.clone()
@@ -163,11 +160,11 @@ def spread(rows: Tensor) -> Tensor:
 
 def torch_default(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
     """As torch starts them: weight and bias of a layer uniform over +-1/sqrt(fan-in), norms the identity."""
-    if isinstance(module, nn.BatchNorm2d | nn.GroupNorm):
+    if isinstance(module, nn.BatchNorm2d | nn.GroupNorm | nn.LayerNorm):
         init.constant_(tensor, 1.0 if name == "weight" else 0.0)
-        return
-    bound = module.weight[0].numel() ** -0.5  # type: ignore[operator, index]
-    init.uniform_(tensor, -bound, bound, generator=generator)
+    else:
+        bound = module.weight[0].numel() ** -0.5  # type: ignore[operator, index]
+        init.uniform_(tensor, -bound, bound, generator=generator)
 
 
 def torchvision_default(name: str, tensor: Tensor, module: nn.Module, generator: torch.Generator) -> None:
@@ -176,18 +173,12 @@ def torchvision_default(name: str, tensor: Tensor, module: nn.Module, generator:
     Convolutions Kaiming normal over the fan-out with zero bias, norms the identity, linear layers as `nn.Linear`
     starts them; a linear layer marked ``init_std`` (VGG's first two) is normal with that spread and zero bias.
     """
-    if isinstance(module, nn.Conv2d):
-        if name == "weight":
-            init.kaiming_normal_(tensor, mode="fan_out", nonlinearity="relu", generator=generator)
-        else:
-            init.zeros_(tensor)
-    elif isinstance(module, nn.Linear):
-        std = getattr(module, "init_std", None)
-        if std is None:
-            torch_default(name, tensor, module, generator)
-        elif name == "weight":
-            init.normal_(tensor, 0.0, std, generator=generator)
-        else:
-            init.zeros_(tensor)
-    else:  # GroupNorm, BatchNorm
-        init.constant_(tensor, 1.0 if name == "weight" else 0.0)
+    std = getattr(module, "init_std", None)
+    if std is None and not isinstance(module, nn.Conv2d):
+        torch_default(name, tensor, module, generator)
+    elif name == "bias":
+        init.zeros_(tensor)
+    elif std is None:
+        init.kaiming_normal_(tensor, mode="fan_out", nonlinearity="relu", generator=generator)
+    else:
+        init.normal_(tensor, 0.0, std, generator=generator)

@@ -3,9 +3,10 @@
 import copy
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ class ParameterTensor:
     start: int
     stage: int
 
-    @property
+    @cached_property
     def size(self) -> int:
         return math.prod(self.shape)
 
@@ -54,12 +55,10 @@ class Network:
 
     def _lay_out(self) -> None:
         self._thread = threading.local()
-        self.tensors = tuple(_layout(self._named(nn.Module.named_parameters)))
-        self._buffers = tuple(_layout(self._named(nn.Module.named_buffers)))
+        self.tensors = self._tensors(nn.Module.named_parameters)
+        self._buffers = self._tensors(nn.Module.named_buffers)
         self.size = sum(t.size for t in self.tensors)
         self.buffer_size = sum(t.size for t in self._buffers)
-        self._sizes = [t.size for t in self.tensors]
-        self._buffer_sizes = [t.size for t in self._buffers]
 
     @part("forward")
     def __call__(
@@ -131,8 +130,7 @@ class Network:
 
     def split(self, vector: Tensor) -> dict[str, Tensor]:
         """Views of a flat vector [P], one per parameter tensor, by name."""
-        # `split` and not slices: the backward of a slice would allocate a full vector per tensor.
-        return {t.name: part.view(t.shape) for t, part in zip(self.tensors, vector.split(self._sizes), strict=True)}
+        return _split(vector, self.tensors)
 
     def views(self, theta: Tensor) -> list[Tensor]:
         """The tensors of theta [P] in order; the backward pass of several calls on them makes only one full vector."""
@@ -140,8 +138,7 @@ class Network:
 
     def split_buffers(self, vector: Tensor) -> dict[str, Tensor]:
         """Views of a flat buffer vector [Q], one per buffer, by name."""
-        parts = vector.split(self._buffer_sizes)
-        return {t.name: part.view(t.shape) for t, part in zip(self._buffers, parts, strict=True)}
+        return _split(vector, self._buffers)
 
     def replace_classifier(self, classifier: nn.Module, initialise: Initialise) -> None:
         """Replace the last stage by another module, [B, d] -> [B, C]; for a method's `setup`, before there are vectors.
@@ -167,24 +164,25 @@ class Network:
 
     def initial_buffers(self) -> Tensor:
         """Fresh buffers, flat [Q]: zero means, unit variances."""
-        vector = torch.zeros(self.buffer_size)
+        vector = torch.empty(self.buffer_size)
         for name, value in self.split_buffers(vector).items():
-            if name.endswith("running_var"):
-                value.fill_(1.0)
+            value.fill_(name.endswith("running_var"))
         return vector
 
     def module(self, stage: str) -> nn.Module:
         """The module of a stage, without storage."""
         return self._modules[stage]
 
-    def _named(self, tensors_of: Callable[[nn.Module], Iterable[tuple[str, Tensor]]]) -> list[tuple[str, Tensor, int]]:
-        """(name, tensor, stage) of all parameters or buffers; BatchNorm's batch counter is not used and left out."""
-        return [
-            (f"{stage}.{name}", tensor, position)
-            for position, stage in enumerate(self.stages)
-            for name, tensor in tensors_of(self._modules[stage])
-            if not name.endswith("num_batches_tracked")
-        ]
+    def _tensors(self, named: Callable[[nn.Module], Iterable[tuple[str, Tensor]]]) -> tuple[ParameterTensor, ...]:
+        """All parameters or buffers, in order; BatchNorm's batch counter is not used and left out."""
+        tensors: list[ParameterTensor] = []
+        start = 0
+        for position, stage in enumerate(self.stages):
+            for name, tensor in named(self._modules[stage]):
+                if not name.endswith("num_batches_tracked"):
+                    tensors.append(ParameterTensor(f"{stage}.{name}", tuple(tensor.shape), start, position))
+                    start += tensor.numel()
+        return tuple(tensors)
 
     def _own_modules(self) -> list[tuple[nn.Module, list[Dropout], list[tuple[str, int]]]]:
         """Per stage: module, its dropout layers, and (name in the module, position) of its tensors and buffers.
@@ -201,11 +199,10 @@ class Network:
         return self._thread.modules
 
 
-def _layout(named: list[tuple[str, Tensor, int]]) -> Iterable[ParameterTensor]:
-    start = 0
-    for name, tensor, stage in named:
-        yield ParameterTensor(name, tuple(tensor.shape), start, stage)
-        start += tensor.numel()
+def _split(vector: Tensor, tensors: Sequence[ParameterTensor]) -> dict[str, Tensor]:
+    # `split` and not slices: the backward of a slice would allocate a full vector per tensor.
+    parts = vector.split([t.size for t in tensors])
+    return {t.name: part.view(t.shape) for t, part in zip(tensors, parts, strict=True)}
 
 
 def gradient(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:

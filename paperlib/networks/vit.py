@@ -98,10 +98,8 @@ def _initialise(name: str, tensor: Tensor, module: nn.Module, generator: torch.G
     There is no public code that says so: the linear layers start as the original ones do. The patch convolution starts
     as torch starts it, at spread 0.083 for its fan-in of 48.
     """
-    if isinstance(module, nn.Conv2d):
+    if isinstance(module, nn.Conv2d | nn.LayerNorm):
         torch_default(name, tensor, module, generator)
-    elif isinstance(module, nn.LayerNorm):
-        init.constant_(tensor, 1.0 if name == "weight" else 0.0)
     elif name == "bias":
         init.zeros_(tensor)
     else:

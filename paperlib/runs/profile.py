@@ -8,7 +8,8 @@ further round.
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,21 +30,32 @@ from paperlib.runs.devices import chosen_device, current
 from paperlib.runs.measures import measures_of
 from paperlib.runs.prepare import dataset_of, prepare
 from paperlib.runs.store import Store
-from paperlib.timing import PARTS, Part, listening
-from paperlib.workers import CallingThread, arithmetic, worker_pool
+from paperlib.timing import Part, listening
+from paperlib.workers import arithmetic, worker_pool
 
 WARM_UP = 1  # untimed rounds: libraries choose their algorithms, graphs are recorded, memory is allocated
 LARGEST = 1_000_000  # bytes of a description
 PREFIX = re.compile("[0-9a-f]{4,15}")
 DIGITS = {"seconds": 3, "percent": 1, "per round": 3}
 PASSES = ["forward", "backward", "graph"]
+PARTS: dict[Part, str] = {
+    "data": "draws, gather, augmentation",  # and normalization
+    "forward": "passes through the network",  # of training, and of hooks
+    "backward": "gradients of those passes",
+    "method": "loss, client hooks, local step",  # but for the passes in them
+    "graph": "recorded steps, played as one",  # the parts of a CUDA graph cannot be timed
+    "aggregation": "server: broadcast, aggregate",  # and the rest of a round outside of training
+    "evaluation": "test set and measures",  # all passes included
+    "store": "history and checkpoint",
+    "other": "engine, random streams, loop",
+}
 
 
 @dataclass(frozen=True)
 class Profile:
     """Measured times.
 
-    seconds: one row per round, one column per part of `paperlib.timing.PARTS`. whole: wall-clock seconds of these
+    seconds: one row per round, one column per part of `PARTS`. whole: wall-clock seconds of these
     rounds. samples: training images, counted in every local epoch. engine: the one used. evaluated: number of rounds
     with an evaluation.
     """
@@ -155,6 +167,15 @@ def _writable(path: Path | str) -> bool:
     if not isinstance(path, Path | str) or not 0 < len(os.path.basename(path)) < 250 or os.path.isdir(path):
         return False
     return os.path.isdir(os.path.dirname(path) or ".")
+
+
+class CallingThread(Executor):
+    """Works lazily in the calling thread, client after client."""
+
+    def map(
+        self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[Any]:
+        return map(fn, *iterables)
 
 
 class Clock:

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 from paperlib.checks import MOST, quote
 from paperlib.experiment import DEFAULTS, HINTS, address
 from paperlib.federated.progress import Row
-from paperlib.files import DamagedFile, OtherFormat, read, read_record
+from paperlib.files import DamagedFile, read, read_record
 from paperlib.partition_files import handed_in
 
 DESCRIPTION, HISTORY, STATE = "experiment.json", "history.jsonl", "state.json"
@@ -186,7 +186,7 @@ def read_state(folder: Path) -> dict[str, Any]:
     """The content of ``state.json``; raises DamagedFile unless it is valid and has the current format."""
     state = read_record(folder / STATE, sealed="history")
     if state.get("format") != FORMAT:
-        raise OtherFormat(folder / STATE)
+        raise DamagedFile(folder / STATE, what="has another format")
     if error := _error(state, IN_STATE, MAY_BE_IN_STATE):
         raise DamagedFile(folder / STATE, error)
     return state

@@ -1,6 +1,7 @@
 """Surrogate data: the formula, the same bytes everywhere, and batches of it."""
 
 import hashlib
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ from torch.nn.functional import interpolate
 
 from paperlib.data import surrogate as module
 from paperlib.data.batches import crop_and_flip, normalise
-from paperlib.data.surrogate import gaussian_surrogate, latent_surrogate, surrogate_batch
+from paperlib.data.surrogate import LatentSurrogate, surrogate_batch, surrogate_set
 from paperlib.random_streams import rng
+
+gaussian_surrogate = partial(surrogate_set, "gaussian")
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -135,7 +138,7 @@ def test_surrogates_are_normalised_like_any_data():
 
 
 def test_latent_samples_lie_around_standard_normal_class_means():
-    latent = latent_surrogate(512, 10, seed=1)
+    latent = LatentSurrogate(512, 10, seed=1)
     assert latent.means.mean().item() == pytest.approx(0, abs=4 / 5120**0.5)
     assert latent.means.std().item() == pytest.approx(1, abs=4 / 10240**0.5)
     h, y = latent.sample(2000, seeded(0))
@@ -146,7 +149,7 @@ def test_latent_samples_lie_around_standard_normal_class_means():
 
 
 def test_latent_means_follow_from_the_seed_and_samples_from_the_generator():
-    first, again, other = (latent_surrogate(8, 3, seed) for seed in (0, 0, 1))
+    first, again, other = (LatentSurrogate(8, 3, seed) for seed in (0, 0, 1))
     assert torch.equal(first.means, again.means) and not torch.equal(first.means, other.means)
     expected = rng(0, "latent surrogate").standard_normal((3, 8)).astype(np.float32)
     assert first.means.tolist() == expected.tolist()
@@ -155,4 +158,4 @@ def test_latent_means_follow_from_the_seed_and_samples_from_the_generator():
 
 def test_latent_sizes_below_one_are_refused():
     with pytest.raises(ValueError, match="dimension is 0, but a surrogate set needs at least 1"):
-        latent_surrogate(0, 10)
+        LatentSurrogate(0, 10)

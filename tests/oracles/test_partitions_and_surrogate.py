@@ -8,7 +8,7 @@ import torch
 
 from paperlib.data import partition
 from paperlib.data.partitions import Request, _dirichlet_counts
-from paperlib.data.surrogate import gaussian_surrogate
+from paperlib.data.surrogate import surrogate_set
 from paperlib.random_streams import rng
 
 CIFAR10 = torch.arange(50_000) % 10
@@ -152,7 +152,7 @@ def test_every_division_of_fedhydra_leaves_each_client_ten_samples(labels, clien
 def test_held_out_surrogates_are_nearest_to_the_mean_of_their_class(classes, per_class, monkeypatch, tmp_path):
     monkeypatch.setenv("PAPERLIB_DATA", str(tmp_path))  # there is no data set on disk
     monkeypatch.setenv("PAPERLIB_DOWNLOAD", "0")
-    surrogate = gaussian_surrogate((3, 32, 32), classes, per_class, seed=4)
+    surrogate = surrogate_set("gaussian", (3, 32, 32), classes, per_class, seed=4)
     pixels = surrogate.images.float().flatten(1).view(classes, per_class, -1)
     seen, held_out = pixels.chunk(2, dim=1)
     nearest = torch.cdist(held_out.flatten(0, 1), seen.mean(1)).argmin(1)
