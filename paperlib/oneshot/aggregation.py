@@ -45,18 +45,3 @@ def logits_of_test_set(ensemble: Ensemble, data: Dataset) -> Tensor:
 def accuracy(scores: Tensor, y: Tensor) -> float:
     """Share of the samples whose largest score [N, C] is that of the label y [N], in percent."""
     return 100 * int((scores.argmax(1) == y).sum()) / len(y)
-
-
-def averaged_accuracy(logits: Tensor, y: Tensor) -> float:
-    """Accuracy of the averaging ensemble, in percent; logits [m, N, C] of images with labels y [N]."""
-    return accuracy(averaged(logits), y)
-
-
-def self_consistent_accuracy(logits: Tensor, y: Tensor, U_r: Tensor, U_c: Tensor) -> float:
-    """Accuracy of stratified aggregation without labels (`self_consistent`), in percent."""
-    return accuracy(self_consistent(logits, U_r.to(logits), U_c.to(logits)), y)
-
-
-def stratified_accuracy_using_labels(logits: Tensor, y: Tensor, U_r: Tensor, U_c: Tensor) -> float:
-    """Accuracy, in percent, of stratified aggregation that is given the true labels, which is no fair test."""
-    return accuracy(stratified(logits, y, U_r.to(logits), U_c.to(logits)), y)

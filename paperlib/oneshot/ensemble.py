@@ -96,8 +96,3 @@ class Ensemble:
             theta.add_(model.theta, alpha=share)
             buffers.add_(model.buffers, alpha=share)
         return theta, buffers
-
-    @property
-    def without_batch_norm(self) -> list[int]:
-        """The clients whose networks have no BatchNorm layer."""
-        return [k for k, model in enumerate(self.models) if not model.net.buffer_size]
