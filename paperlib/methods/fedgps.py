@@ -17,7 +17,7 @@ from paperlib.federated.method import State, Upload
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.alignment import DISTANCES, with_prototypes, with_surrogates
 from paperlib.methods.math.vectors import without_own
-from paperlib.methods.surrogates import Surrogates
+from paperlib.methods.surrogates import SurrogatePrototypes
 from paperlib.options import option
 
 # The authors' code and the text of the paper differ in the options that are None.
@@ -33,7 +33,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class FedGPS(Surrogates):
+class FedGPS(SurrogatePrototypes):
     """Loss: real and surrogate cross-entropy + lambda_1 d(real, surrogate) + lambda_2 d(prototypes, surrogate) (Eq. 6).
 
     Its gradient is taken at theta + e, with e of length lambda_g along the mean update of the *other* clients in the
@@ -44,7 +44,8 @@ class FedGPS(Surrogates):
         None. path_sign: +1 along the others' updates, -1 against them. path_norm: e is divided by the sum of the norms
         of v's tensors, or by its norm. require_history: no shift at a first visit. match_classes: real class c and
         surrogate class c attract each other. clip: of the gradient; 0 is none. The authors also keep clients' momentum.
-    surrogate_weight: of the surrogates' cross-entropy. distance: d, see `with_surrogates`; for the rest `Surrogates`.
+    surrogate_weight: of the surrogates' cross-entropy. distance: d, see `with_surrogates`. For the other options see
+        `Surrogates` and `SurrogatePrototypes`.
     """
 
     passes_loss_on = False

@@ -47,8 +47,9 @@ def trace(model: Model, inputs: Inputs, thetas: Tensor, z: Tensor, y: Tensor, st
     """Losses of g generators trained against one client, before each of T_G Adam steps: float64 [g, T_G] in nats.
 
     thetas: [g, P], initial parameters. z: [g, B, n], fixed latent vectors. inputs: (thetas, z) -> what the client sees
-    of their images, [g B, channels, height, width], see `images_of`. y: int64 [g], classes. The loss of a generator depends on its own parameters only and Adam works by element, so one optimizer of the sum trains each
-    generator as if alone. The cross-entropy is in float64: in float32 it is exactly zero at a margin of 19.
+    of their images, [g B, channels, height, width], see `images_of`. y: int64 [g], classes. The loss of a generator
+    depends on its own parameters only and Adam works by element, so one optimizer of the sum trains each generator as
+    if alone. The cross-entropy is in float64: in float32 it is exactly zero at a margin of 19.
     """
     thetas = thetas.clone().requires_grad_()
     adam = Adam([thetas], lr, BETAS, fused=True)

@@ -361,8 +361,8 @@ def test_default_preset_is_that_of_the_authors():
         ({"clip": -10.0}, "clip of FedGPS is -10.0, but must be at least 0"),
         ({"surrogate_seed": -1}, "surrogate_seed of FedGPS is -1, but must be at least 0"),
         ({"eta_g": 0}, "eta_g of FedGPS is 0.0, but must be above 0"),
-        ({"surrogate_batch": 0}, "surrogate_batch of FedGPS is 0, but must be above 0"),
-        ({"surrogate_images": 0}, "surrogate_images of FedGPS is 0, but must be above 0"),
+        ({"surrogate_batch": 0}, "surrogate_batch of FedGPS is 0, but must be at least 1"),
+        ({"surrogate_images": 0}, "surrogate_images of FedGPS is 0, but must be at least 1"),
     ],
 )
 def test_impossible_options_are_refused_before_there_is_a_run(options, sentence):
