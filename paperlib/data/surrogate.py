@@ -122,28 +122,3 @@ def surrogate_batch(surrogate: Surrogate, size: int, generator: torch.Generator)
     shifts, flips = integers(2 * margin + 1, 2, size), integers(2, size).bool()
     x = crop_and_flip(surrogate.images[chosen], shifts, flips, margin)
     return normalise(x, surrogate), surrogate.labels[chosen]
-
-
-@dataclass(frozen=True, eq=False)
-class LatentSurrogate:
-    """Gaussian classes in a feature space instead of the space of images."""
-
-    means: Tensor  # float32 [classes, D]
-
-    def sample(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """h = mu_c + 0.5 eps, float32 [size, D], with labels c int64 [size], uniform and drawn first."""
-        (classes, d), device = self.means.shape, self.means.device
-        labels = draw(lambda: torch.randint(classes, (size,), generator=generator), device)
-        noise = draw(lambda: torch.randn(size, d, generator=generator), device)
-        return self.means[labels] + SPREAD * noise, labels
-
-
-def latent_surrogate(
-    dimension: int, classes: int, seed: int = 0, device: str | torch.device = "cpu"
-) -> LatentSurrogate:
-    """Class means mu_c ~ N(0, I) in a feature space of ``dimension`` D. Raises ValueError if a size is below 1."""
-    for name, size in {"dimension": dimension, "classes": classes}.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}, but a surrogate set needs at least 1")
-    means = rng(seed, "latent surrogate").standard_normal((classes, dimension)).astype(np.float32)
-    return LatentSurrogate(torch.from_numpy(means).to(device))

@@ -3,6 +3,7 @@
 McMahan et al. 2017, "Communication-efficient learning of deep networks from decentralized data", Algorithm 1.
 """
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import ClassVar
 
@@ -36,8 +37,8 @@ class FedAvg(Options):
     needs_update: ClassVar[bool] = False
     # True if every sampled client must count equally.
     needs_uniform: ClassVar[bool] = False
-    # Methods that it cannot be combined with, and why.
-    excludes: ClassVar[dict[type["FedAvg"], str]] = {}
+    # Methods that it cannot be combined with, or the names of hooks that such methods change, and why.
+    excludes: ClassVar[Mapping[type["FedAvg"] | str, str]] = {}
 
     def setup(self, context: Context) -> "FedAvg":
         """Bind the method to a run, and compute what stays fixed in it; raises ValueError for what does not fit it."""

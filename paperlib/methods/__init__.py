@@ -63,7 +63,7 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
                 f"place of which {other.__name__} sends something else"
             )
         for excluded, reason in one.excludes.items():
-            if issubclass(other, excluded):
+            if _is_or_changes(other, excluded):
                 raise ValueError(f"{one.__name__} cannot be combined with {other.__name__}: {reason}")
         if one.needs_uniform and other.weights is not FedAvg.weights:
             raise ValueError(f"{other.__name__} cannot be combined with {one.__name__}: it needs uniform weights")
@@ -71,6 +71,13 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
     if shared:
         raise ValueError(f"{outer.__name__} and {base.__name__} both have an option {', '.join(sorted(shared))}")
     return type(f"{outer.__name__}{base.__name__}", (outer, base), {})
+
+
+def _is_or_changes(method: type[FedAvg], what: type[FedAvg] | str) -> bool:
+    """Return True for a method of a class, or, given a hook's name, for one that changes it."""
+    if isinstance(what, str):
+        return getattr(method, what, None) is not getattr(FedAvg, what, None)
+    return issubclass(method, what)
 
 
 def _find(name: str) -> type[FedAvg]:

@@ -1,9 +1,9 @@
-"""Two ways to a classifier that clients do not train: fixed on the unit sphere, or fitted after training."""
+"""Ways to a classifier that clients do not train: fixed on the unit sphere, or fitted after training."""
 
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from paperlib.federated.context import Batch, Context, Optimizer
 from paperlib.federated.method import FedAvg, State, Upload
@@ -20,13 +20,8 @@ class FixedClassifier(FedAvg):
     W is part of theta, as in a network that is trained as a whole, and is counted with it.
     """
 
+    excludes = {"classifier": "both put a classifier of their own"}
     needs_orthonormal = True  # else the rows are spread on the sphere where features are fewer than outputs
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        owners = [kind.__name__ for kind in type(self).__mro__ if FixedClassifier in kind.__bases__]
-        if len(owners) > 1:
-            raise ValueError(f"{' and '.join(owners)} cannot be combined: both put a classifier of their own")
 
     def setup(self, context: Context) -> FedAvg:
         net, outputs = context.net, self.outputs(context.data.num_classes)
@@ -56,6 +51,17 @@ class FixedClassifier(FedAvg):
         theta = super().local_step(theta, g, shared, own, optimizer)
         self.fixed(theta).copy_(w)  # weight decay has moved it
         return theta
+
+
+class Refitted(FedAvg):
+    """The linear classifier is fitted again by itself."""
+
+    def setup(self, context: Context) -> FedAvg:
+        super().setup(context)
+        kind = type(self.net.module("classifier"))
+        if not issubclass(kind, nn.Linear):
+            raise ValueError(f"{type(self).__name__} refits a linear classifier, but this one is {kind.__name__}")
+        return self
 
 
 class Calibrated(FedAvg):

@@ -107,7 +107,7 @@ class FedGPS(SurrogatePrototypes):
         loss = loss + self.surrogate_weight * cross_entropy(logits[len(z) :], y_s + self.classes)
         if self.lambda_1:
             loss = loss + self.lambda_1 * self.stage_1(z, z_s, y_s, batch)
-        if self.lambda_2 and "prototypes" in shared and self.images is not None:
+        if self.lambda_2 and "prototypes" in shared:
             loss = loss + self.lambda_2 * self.stage_2(z_s, shared["prototypes"][y_s], batch)
         return loss
 

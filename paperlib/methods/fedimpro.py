@@ -52,12 +52,9 @@ class FedImpro(FeatureGaussians):
 
     def fake_weight(self, round: int) -> float:
         """w in a round (from 1): finished local epochs over ``ramp``."""
-        if self.schedule == "constant":
-            return 1.0
         w = (round - 1) * self.context.experiment.local_epochs / self.ramp
-        if self.schedule == "ramp":
-            return w
-        return min(w, 1.0) / 2 if self.schedule == "mix" else min(w, 1.0)
+        clipped = min(w, 1.0)
+        return {"constant": 1.0, "ramp": w, "ramp_clipped": clipped, "mix": clipped / 2}[str(self.schedule)]
 
     def loss(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         h_fake, y_fake = self.draw(batch)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Batch
-from paperlib.federated.method import FedAvg, State
+from paperlib.federated.method import State
 from paperlib.methods.classifiers import Calibrated, FixedClassifier
 from paperlib.methods.math.class_sums import add_class_sums
 from paperlib.options import option
@@ -21,15 +21,10 @@ class SphereFed(FixedClassifier, Calibrated):
     squares are summed over the outputs ("sum") or averaged ("mean"). calibrate: without it W is evaluated as it is.
     """
 
+    excludes = FixedClassifier.excludes | {"logit_loss": "it minimises squares and not the cross-entropy"}
     calibrate: bool = True
     epsilon: float = option(1e-4, above=0)  # features may be dependent
     reduction: str = option("sum", choices=("sum", "mean"))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for kind in type(self).__mro__:
-            if "logit_loss" in vars(kind) and kind not in (SphereFed, FedAvg):
-                raise ValueError(f"SphereFed minimises squares and not the cross-entropy that {kind.__name__} changes")
 
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         target = batch.y[:, None] == torch.arange(logits.shape[1], device=logits.device)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from paperlib.data.batches import normalise
-from paperlib.data.surrogate import IMAGES, Surrogate, latent_surrogate, surrogate_batch, surrogate_set
+from paperlib.data.surrogate import IMAGES, surrogate_batch, surrogate_set
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.federated.uploads import Totals
@@ -23,14 +23,13 @@ class Surrogates(FedAvg):
     """Clients have surrogate features beside real ones, of as many classes; C more outputs.
 
     surrogate: per class a Gaussian in the latent space of an untrained generator ("stylegan": VHL's images, as FedGPS's
-        authors read theirs with VHL's loader), in the space of images ("gaussian") or of features ("latent", where
-        surrogates do not depend on the network and there are no prototypes), or "none". surrogate_seed,
+        authors read theirs with VHL's loader) or in the space of images ("gaussian"); or "none". surrogate_seed,
         surrogate_images (per class; None: 50,000 in all), surrogate_batch (per step).
     bn: one forward pass for real and surrogate images ("joint"), or one each ("separate"), of which only the real one
         enters the running statistics.
     """
 
-    surrogate: str | None = option(None, choices=(*IMAGES, "latent", "none"))
+    surrogate: str | None = option(None, choices=(*IMAGES, "none"))
     surrogate_seed: int = option(0, at_least=0)
     surrogate_images: int | None = option(None, at_least=1, at_most=MANY)
     surrogate_batch: int = option(128, at_least=1, at_most=MANY)
@@ -43,12 +42,9 @@ class Surrogates(FedAvg):
         super().setup(context)
         data, device = context.data, context.data.device
         self.classes = data.num_classes
-        self.images: Surrogate | None = None
         if self.surrogate in IMAGES:
             sizes = data.shape, self.classes, self.surrogate_images
             self.images = surrogate_set(self.surrogate, *sizes, self.surrogate_seed, device)
-        elif self.surrogate == "latent":
-            self.latent = latent_surrogate(self.net.feature_size, self.classes, self.surrogate_seed, device)
         return self
 
     def encode(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -57,10 +53,6 @@ class Surrogates(FedAvg):
         def forward(x: Tensor, buffers: Tensor) -> Tensor:
             return self.net.features(theta, x, buffers=buffers, train=True, generator=batch.generator)
 
-        if self.images is None:
-            z = forward(batch.x, batch.buffers)
-            z_s, y_s = self.latent.sample(self.surrogate_batch, batch.generator)
-            return z, z_s.to(z), y_s
         x_s, y_s = surrogate_batch(self.images, self.surrogate_batch, batch.generator)
         z, z_s = pass_both(forward, batch.x, x_s.to(theta.dtype), batch.buffers, self.bn == "joint")
         return z, z_s, y_s
@@ -81,7 +73,7 @@ class SurrogatePrototypes(Surrogates):
 
     def begin_epoch(self, theta: Tensor, shared: State, own: State, visit: Visit) -> None:
         super().begin_epoch(theta, shared, own, visit)
-        if self.prototypes == "training" and self.images is not None:
+        if self.prototypes == "training" and self.surrogate != "none":
             start_class_means(visit.notes, theta.new_zeros(self.classes, self.net.feature_size))
 
     def encode(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,7 +84,6 @@ class SurrogatePrototypes(Surrogates):
 
     def fixed_prototypes(self, theta: Tensor, buffers: Tensor) -> Tensor:
         """Mean features [C, d] of the first images of every class, in evaluation mode at theta [P]."""
-        assert self.images is not None
         features: State = {}
         start_class_means(features, theta.new_zeros(self.classes, self.net.feature_size))
         for c in range(self.classes):
@@ -103,16 +94,16 @@ class SurrogatePrototypes(Surrogates):
 
     def surrogate_features(self, theta: Tensor, buffers: Tensor, chosen: Tensor) -> Tensor:
         """Features [n, d] of the surrogate images ``chosen`` [n], in evaluation mode."""
-        assert self.images is not None
         x = normalise(self.images.images[chosen], self.images).to(theta.dtype)
         with torch.no_grad():
             return self.net.features(theta, x, buffers=buffers)
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
-        if self.images is None:
+        fixed = self.prototypes == "fixed"
+        if self.surrogate == "none" or not (fixed or visit.optimizer.steps):  # a client without samples takes no step
             return upload, own
-        if self.prototypes == "fixed":
+        if fixed:
             return upload | {"prototypes": self.fixed_prototypes(theta, visit.buffers)}, own
         return upload | {"prototypes": class_means(visit.notes), "counts": visit.notes["weights"]}, own
 

@@ -139,22 +139,22 @@ class Distillation(OneShot):
         y = torch.randint(ensemble.classes, (self.batch,), generator=stream).to(theta.device)
         learning = [theta, z.requires_grad_()] if self.train_latent else [theta]
         adam = Adam(learning, self.lr_g, BETAS, fused=True)
-        batches: list[Tensor] = []
+        made: list[Tensor] = []
         losses: list[Tensor] = []
-        for step in range(self.generator_steps):
+        for _ in range(self.generator_steps):
             images = self.G(theta, z, train=True)
-            if self.stores(step):
-                batches.append(as_bytes(images))
+            made.append(as_bytes(images))
             x = standardise(self.view(images, stream), self.context.data)
             loss = self.generator_loss(ensemble, progress, x, y)
             self.generator_step(adam, learning, loss)
             losses.append(loss.detach())
         if not self.reset_generator:
             progress.server["generator"] = theta.detach()
+        chosen = list(range(self.generator_steps)) if self.train_on == "intermediates" else [-1]
         if self.keep == "lowest":
-            best = int(torch.stack(losses).argmin())
-            batches, losses = [batches[best]], [losses[best]]
-        return [self.sampled(ensemble, progress.server, images, y) for images in batches], float(losses[-1])
+            chosen = [int(torch.stack(losses).argmin())]
+        batches = [self.sampled(ensemble, progress.server, made[step], y) for step in chosen]
+        return batches, float(losses[chosen[-1]])
 
     def generator_loss(self, ensemble: Ensemble, progress: Progress, x: Tensor, y: Tensor) -> Tensor:
         """Line 19: the generator's loss on its normalised images x with requested labels y [B]; scalar."""
@@ -267,10 +267,6 @@ class Distillation(OneShot):
         if self.clip is not None:
             torch.nn.utils.clip_grad_norm_(learning[:1], self.clip)
         adam.step()
-
-    def stores(self, step: int) -> bool:
-        """Return True if images of a step (from 0) may enter the student's; most methods need the last step's alone."""
-        return self.train_on == "intermediates" or self.keep == "lowest" or step == self.generator_steps - 1
 
     # -- results
 

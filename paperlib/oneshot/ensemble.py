@@ -50,7 +50,7 @@ class Ensemble:
     """The models of m clients.
 
     shares: p_k, summing to one, the clients' weights in a plain average of their models.
-    Raises ValueError, naming the client, for a model with NaN or infinity or with another number of outputs.
+    Raises ValueError, naming the client, for a model with NaN or infinity.
     """
 
     def __init__(self, models: Sequence[Model], shares: Sequence[float], classes: int):
@@ -58,9 +58,6 @@ class Ensemble:
         for k, model in enumerate(self.models):
             if not (torch.isfinite(model.theta).all() and torch.isfinite(model.buffers).all()):
                 raise ValueError(f"client {k} uploaded a {model.net.name} that holds NaN or infinity")
-            outputs = model.net.outputs
-            if outputs != classes:
-                raise ValueError(f"client {k} uploaded a {model.net.name} of {outputs} classes, not of {classes}")
 
     def __len__(self) -> int:
         return len(self.models)

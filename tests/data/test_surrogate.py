@@ -2,14 +2,13 @@
 
 import hashlib
 
-import numpy as np
 import pytest
 import torch
 from torch.nn.functional import interpolate
 
 from paperlib.data import surrogate as module
 from paperlib.data.batches import crop_and_flip, normalise
-from paperlib.data.surrogate import gaussian_surrogate, latent_surrogate, surrogate_batch
+from paperlib.data.surrogate import gaussian_surrogate, surrogate_batch
 from paperlib.random_streams import rng
 
 
@@ -129,30 +128,3 @@ def test_drawing_batches_leaves_the_images_alone():
 def test_surrogates_are_normalised_like_any_data():
     surrogate = gaussian_surrogate((3, 8, 8), 2, 3)
     assert torch.allclose(normalise(surrogate.images, surrogate), surrogate.images / 255 * 4 - 2, atol=1e-6)
-
-
-# -- latent variant
-
-
-def test_latent_samples_lie_around_standard_normal_class_means():
-    latent = latent_surrogate(512, 10, seed=1)
-    assert latent.means.mean().item() == pytest.approx(0, abs=4 / 5120**0.5)
-    assert latent.means.std().item() == pytest.approx(1, abs=4 / 10240**0.5)
-    h, y = latent.sample(2000, seeded(0))
-    noise = h - latent.means[y]
-    assert noise.mean().item() == pytest.approx(0, abs=0.003) and noise.std().item() == pytest.approx(0.5, rel=0.01)
-    assert y.bincount().tolist() == pytest.approx([200] * 10, abs=60)
-    assert (torch.cdist(h, latent.means).argmin(1) == y).all()
-
-
-def test_latent_means_follow_from_the_seed_and_samples_from_the_generator():
-    first, again, other = (latent_surrogate(8, 3, seed) for seed in (0, 0, 1))
-    assert torch.equal(first.means, again.means) and not torch.equal(first.means, other.means)
-    expected = rng(0, "latent surrogate").standard_normal((3, 8)).astype(np.float32)
-    assert first.means.tolist() == expected.tolist()
-    assert all(map(torch.equal, first.sample(5, seeded(2)), again.sample(5, seeded(2))))
-
-
-def test_latent_sizes_below_one_are_refused():
-    with pytest.raises(ValueError, match="dimension is 0, but a surrogate set needs at least 1"):
-        latent_surrogate(0, 10)

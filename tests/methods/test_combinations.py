@@ -111,8 +111,8 @@ def test_options_of_both_are_taken_and_others_refused():
         ("fedgps", "vhl", "FedGPS cannot be wrapped around VHL, whose loss it would not see"),
         ("creff", "ccvr", "CReFF and CCVR both have an option m"),
         ("ccvr", "spherefed", "both have an option calibrate_on"),
-        ("fedlc", "spherefed", "SphereFed minimises squares and not the cross-entropy that FedLC changes"),
-        ("spherefed", "mixup", "SphereFed minimises squares and not the cross-entropy that Mixup changes"),
+        ("fedlc", "spherefed", "SphereFed cannot be combined with FedLC: it minimises squares"),
+        ("spherefed", "mixup", "SphereFed cannot be combined with Mixup: it minimises squares"),
     ],
 )
 def test_combinations_that_do_not_exist_are_refused(outer, base, message):

@@ -124,7 +124,7 @@ def test_what_cannot_be_is_refused(start):
         start("spherefed", width=0.01)
     with pytest.raises(ValueError, match="FedNH needs at least 2 features to spread its rows, but mlp has 1 features"):
         start("fednh", width=0.004)
-    with pytest.raises(ValueError, match="FedNH and SphereFed cannot be combined"):
+    with pytest.raises(ValueError, match="FedNH cannot be combined with SphereFed: both put a classifier of their own"):
         start("fednh", {"base": "spherefed"})
 
 

@@ -56,7 +56,7 @@ def test_only_sampled_clients_calibrate_where_asked(play):
     [
         ({"reduction": "max"}, "reduction of SphereFed is 'max', but must be sum or mean"),
         ({"epsilon": 0.0}, "epsilon of SphereFed is 0.0, but must be above 0"),
-        ({"base": "fedrod"}, "SphereFed minimises squares and not the cross-entropy that FedROD changes"),
+        ({"base": "fedrod"}, "SphereFed cannot be combined with FedROD: it minimises squares and not"),
     ],
     ids=str,
 )
