@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.local import clip_norm
-from paperlib.federated.method import State, Upload
+from paperlib.federated.method import NEEDS_UPDATE, State, Upload
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.alignment import DISTANCES, with_prototypes, with_surrogates
 from paperlib.methods.math.vectors import without_own
@@ -49,7 +49,7 @@ class FedGPS(SurrogatePrototypes):
     """
 
     passes_loss_on = False
-    needs_update = True
+    excludes = NEEDS_UPDATE
     needs_uniform = True  # a client's own update is taken out of a plain mean
     presets = PRESETS
     require_history: bool | None = None

@@ -6,7 +6,7 @@ Wang et al. 2020, "Tackling the objective inconsistency problem in heterogeneous
 from torch import Tensor
 
 from paperlib.federated.context import Context, Visit
-from paperlib.federated.method import FedAvg, State, Upload
+from paperlib.federated.method import NEEDS_UPDATE, FedAvg, State, Upload
 from paperlib.federated.uploads import Totals
 from paperlib.methods.feddyn import FedDyn
 from paperlib.methods.fedprox import FedProx
@@ -20,8 +20,7 @@ class FedNova(FedAvg):
     weights p_k / a_k; the paper takes p_k by size. Its server momentum is FedAvgM around FedNova.
     """
 
-    needs_update = True
-    excludes = {FedDyn: "the server's h adds up updates as if all took equally many steps"}
+    excludes = NEEDS_UPDATE | {FedDyn: "the server's h adds up updates as if all took equally many steps"}
 
     def setup(self, context: Context) -> FedAvg:
         if context.experiment.momentum_buffer != "reset":
@@ -36,18 +35,13 @@ class FedNova(FedAvg):
         return upload | {"a": theta.new_tensor(a)}, own
 
     def weight(self, p: float, upload: Upload) -> float:
-        return super().weight(p, upload) / steps_of(upload)
+        return super().weight(p, upload) / float(upload["a"])
 
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
         super().collect(server, totals, p, client, upload)
         totals.add("p / a", p)
-        totals.add("a", float(upload["a"]), p * steps_of(upload))
+        totals.add("a", float(upload["a"]), p * float(upload["a"]))
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, totals)
         return extrapolated(theta, new, totals.mean("a") * totals["p / a"] / totals.weights["a"]), server
-
-
-def steps_of(upload: Upload) -> float:
-    """a_k; 1 for a client that took no step, whose update is zero anyway."""
-    return float(upload["a"]) or 1.0
