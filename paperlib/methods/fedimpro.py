@@ -3,6 +3,7 @@
 "FedImpro: Measuring and improving client update in federated learning", ICLR 2024, Algorithm 1, Eq. 5 to 7.
 """
 
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -59,12 +60,11 @@ class FedImpro(FeatureGaussians):
     def loss(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
         h_fake, y_fake = self.draw(batch)
         h_fake = h_fake.view(-1, *self.shape)
-        options: dict[str, Any] = {"train": True, "generator": batch.generator}
-        views = self.net.views(theta)
-        h = self.net(views, batch.x, stop=self.first, buffers=batch.buffers, **options)
+        stages = partial(self.net, self.net.views(theta), train=True, generator=batch.generator)
+        h = stages(batch.x, stop=self.first, buffers=batch.buffers)
 
         def upper(h: Tensor, buffers: Tensor) -> Tensor:
-            return self.net(views, h, start=self.first, buffers=buffers, **options)
+            return stages(h, start=self.first, buffers=buffers)
 
         logits, logits_fake = pass_both(upper, h, h_fake, batch.buffers, bool(self.joint_bn))
         real, fake = self.logit_loss(logits, batch), cross_entropy(logits_fake, y_fake)

@@ -67,10 +67,6 @@ class SurrogatePrototypes(Surrogates):
 
     prototypes: str | None = option(None, choices=("training", "fixed"))
 
-    def broadcast(self, server: State, theta: Tensor) -> State:
-        prototypes = {"prototypes": server["prototypes"]} if "prototypes" in server else {}
-        return super().broadcast(server, theta) | prototypes
-
     def begin_epoch(self, theta: Tensor, shared: State, own: State, visit: Visit) -> None:
         super().begin_epoch(theta, shared, own, visit)
         if self.prototypes == "training" and self.surrogate != "none":
