@@ -141,9 +141,7 @@ class FedAvg(Options):
 
 
 # `excludes` of a method whose server relies on updates.
-NEEDS_UPDATE: dict[type[FedAvg] | str, str] = {
-    "sends_update": "its server needs the clients' updates, in place of which the latter sends something else"
-}
+NEEDS_UPDATE: dict[type[FedAvg] | str, str] = {"sends_update": "its server needs the clients' updates"}
 
 
 def finish_round(method: FedAvg, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:

@@ -49,10 +49,9 @@ class FeatureGaussians(FedAvg):
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)
         self.first = self.net.index(self.cut if self.cut is not None else CUTS.get(self.net.name, 1))
-        if not 0 < self.first < len(self.net.stages):
-            raise ValueError(
-                f"cut of FedImpro is {self.first}, but {self.net.name} has cuts 1 to {len(self.net.stages) - 1}"
-            )
+        last = len(self.net.stages) - 1
+        if not 0 < self.first <= last:
+            raise ValueError(f"cut of FedImpro is {self.first}, but {self.net.name} has cuts 1 to {last}")
         self.classes = context.data.num_classes
         self.shape = self.net.output_shape(context.data.shape, self.first)  # of the features of one image
         self.size = self.shape.numel()

@@ -62,8 +62,8 @@ class FedACD(Mixup):
         """L1 + lambda L2 (Eq. 7 to 9); of a mixed image both labels are true ones."""
         # The base's loss, which is the cross-entropy unless FedACD is wrapped around a method. Mixup's own hook is left
         # out: the shift differs between the two labels of an image.
-        base = super(Mixup, self)
-        L2 = over_labels(batch, lambda one: base.logit_loss(self.shifted(logits, one.y, one), one))
+        base = super(Mixup, self).logit_loss
+        L2 = over_labels(batch, lambda one: base(self.shifted(logits, one.y, one), one))
         if self.running:
             self.observe(logits.detach(), batch)
         loss = self.lambda_ * L2

@@ -47,8 +47,8 @@ class Mixup(FedAvg):
         return replace(batch, x=x, partner=batch.y[b], rho=rho)
 
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        base = super()
-        return over_labels(batch, lambda one: base.logit_loss(logits, one))
+        base = super().logit_loss
+        return over_labels(batch, lambda one: base(logits, one))
 
 
 def weighted_choice(odds: Tensor, generator: torch.Generator) -> Tensor:

@@ -18,11 +18,10 @@ class SphereFed(FixedClassifier, Calibrated):
     """Loss: ||W u - onehot(y)||^2 with u = z / ||z||; the model that is evaluated has the ridge solution for W.
 
     That is (sum u u' + epsilon I)^-1 sum u onehot(y)', which follows from sums that clients can send. reduction: the
-    squares are summed over the outputs ("sum") or averaged ("mean"). calibrate: without it W is evaluated as it is.
+    squares are summed over the outputs ("sum") or averaged ("mean").
     """
 
     excludes = FixedClassifier.excludes | {"logit_loss": "it minimises squares and not the cross-entropy"}
-    calibrate: bool = True
     epsilon: float = option(1e-4, above=0)  # features may be dependent
     reduction: str = option("sum", choices=("sum", "mean"))
 
@@ -33,7 +32,7 @@ class SphereFed(FixedClassifier, Calibrated):
 
     def finish(self, theta: Tensor, server: State) -> Tensor:
         theta = super().finish(theta, server)
-        if not self.calibrate or not self.chosen(server):
+        if not self.chosen(server):
             return theta
         theta = theta.clone()
         w = self.fixed(theta)

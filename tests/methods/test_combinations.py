@@ -104,7 +104,7 @@ def test_options_of_both_are_taken_and_others_refused():
         ("fedprox", "fedprox", "one already contains the other"),
         ("gc_fed", "local_gc", "one already contains the other"),
         ("gc_fed", "fedproxy", "unknown method 'fedproxy'"),
-        ("feddyn", "fedvarp", "needs the clients' updates, in place of which the latter sends something else"),
+        ("feddyn", "fedvarp", "FedDyn cannot be combined with FedVARP: its server needs the clients' updates"),
         ("fedvarp", "feddyn", "FedDyn cannot be combined with FedVARP: its server needs the clients' updates"),
         ("fedgps_cf", "fedvarp", "FedGPSCF cannot be combined with FedVARP"),
         ("vhl", "fedgps", "VHL cannot be wrapped around FedGPS, whose loss it would not see"),
