@@ -77,15 +77,13 @@ class Calibrated(FedAvg):
 
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
         super().collect(server, totals, p, client, upload)
-        totals.append("sampled", client)
+        totals.sum("sampled", upload["delta"].new_empty(self.context.experiment.clients))[client] = 1
         totals.add("buffers", upload["buffers"], p)
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, totals)
-        sampled = theta.new_zeros(self.context.experiment.clients)
-        sampled[totals["sampled"]] = 1
         mean = {"buffers": totals.mean("buffers")} if self.net.buffer_size else {}
-        return new, server | mean | {"sampled": sampled}
+        return new, server | mean | {"sampled": totals["sampled"]}
 
     def chosen(self, server: State) -> list[int]:
         """The clients whose features count; none before round 1."""

@@ -44,7 +44,8 @@ class CoBoosting(Distillation):
 
     def start(self, ensemble: Ensemble, progress: Progress, round: int) -> None:
         super().start(ensemble, progress, round)
-        progress.server["w"] = progress.theta.new_full((len(ensemble),), 1 / len(ensemble))
+        m = len(ensemble.models)
+        progress.server["w"] = progress.theta.new_full((m,), 1 / m)
 
     def generate(self, ensemble: Ensemble, progress: Progress, round: int, t: int) -> tuple[list[State], float]:
         """Also updates the weights of the epoch on the pool, before the new batch is added to it."""

@@ -59,9 +59,6 @@ class Ensemble:
             if not (torch.isfinite(model.theta).all() and torch.isfinite(model.buffers).all()):
                 raise ValueError(f"client {k} uploaded a {model.net.name} that holds NaN or infinity")
 
-    def __len__(self) -> int:
-        return len(self.models)
-
     def logits(self, x: Tensor) -> Tensor:
         """Every client's raw logits, [m, B, C], of normalised images x [B, channels, height, width]."""
         return torch.stack([model(x) for model in self.models])
@@ -80,7 +77,7 @@ class Ensemble:
             for a, mean, var in seen:
                 own_mean, own_var = ChannelMoments.apply(a)
                 distance = distance + (own_mean - mean).norm() + (own_var - var).norm()
-        return torch.stack(logits), distance / len(self)
+        return torch.stack(logits), distance / len(self.models)
 
     def has_architecture(self, net: Network) -> bool:
         """Return True if all clients have this architecture."""

@@ -40,7 +40,7 @@ def traces(ensemble: Ensemble, inputs: Inputs, start: Start, steps: int, lr: flo
             thetas, latents = (torch.stack(part) for part in zip(*(start(k, j) for j in chosen), strict=True))
             y = torch.tensor(chosen, device=thetas.device)
             losses.append(trace(model, inputs, thetas, latents, y, steps, lr))
-    return torch.cat(losses).view(len(ensemble), len(classes), steps)
+    return torch.cat(losses).view(len(ensemble.models), len(classes), steps)
 
 
 def trace(model: Model, inputs: Inputs, thetas: Tensor, z: Tensor, y: Tensor, steps: int, lr: float) -> Tensor:
