@@ -35,13 +35,18 @@ class FedNova(FedAvg):
         return upload | {"a": theta.new_tensor(a)}, own
 
     def weight(self, p: float, upload: Upload) -> float:
-        return super().weight(p, upload) / float(upload["a"])
+        return super().weight(p, upload) / steps_of(upload)
 
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
         super().collect(server, totals, p, client, upload)
         totals.add("p / a", p)
-        totals.add("a", float(upload["a"]), p * float(upload["a"]))
+        totals.add("a", float(upload["a"]), p * steps_of(upload))
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, totals)
         return extrapolated(theta, new, totals.mean("a") * totals["p / a"] / totals.weights["a"]), server
+
+
+def steps_of(upload: Upload) -> float:
+    """a_k; 1 for a client that took no step, whose update is zero anyway."""
+    return float(upload["a"]) or 1.0

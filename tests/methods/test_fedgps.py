@@ -349,7 +349,7 @@ def test_default_preset_is_that_of_the_authors():
     ("options", "sentence"),
     [
         ({"preset": "table"}, "preset of FedGPS is 'table', but must be authors or paper"),
-        ({"surrogate": "gan"}, "surrogate of FedGPS is 'gan', but must be stylegan or gaussian or latent or none"),
+        ({"surrogate": "gan"}, "surrogate of FedGPS is 'gan', but must be stylegan or gaussian or none"),
         ({"distance": "kl"}, "distance of FedGPS is 'kl', but must be supcon or w1 or mmd"),
         ({"path_sign": 0}, "path_sign of FedGPS is 0, but must be 1 or -1"),
         ({"path_norm": "max"}, "path_norm of FedGPS is 'max', but must be layer_sum or global"),
