@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from paperlib.federated.method import FedAvg, State, Upload
+from paperlib.federated.method import NEEDS_UPDATE, FedAvg, State, Upload
 from paperlib.federated.uploads import Totals
 from paperlib.methods import REGISTRY
 from paperlib.options import option
@@ -21,7 +21,7 @@ class FedAWA(FedAvg):
     before the last step. BatchNorm's statistics keep the experiment's weights.
     """
 
-    needs_update = True
+    excludes = NEEDS_UPDATE
     steps: int = option(1, at_least=1)
     eta: float = option(0.001, above=0, at_most=1e6)
 

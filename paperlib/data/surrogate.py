@@ -124,22 +124,3 @@ def surrogate_batch(surrogate: Surrogate, size: int, generator: torch.Generator)
     shifts, flips = integers(2 * margin + 1, 2, size), integers(2, size).bool()
     x = crop_and_flip(surrogate.images[chosen], shifts, flips, margin)
     return normalise(x, surrogate), surrogate.labels[chosen]
-
-
-class LatentSurrogate:
-    """Gaussian classes in a feature space of ``dimension`` D instead of the space of images.
-
-    means: float32 [classes, D], mu_c ~ N(0, I). Raises ValueError if a size is below 1.
-    """
-
-    def __init__(self, dimension: int, classes: int, seed: int = 0, device: str | torch.device = "cpu"):
-        _check(dimension=dimension, classes=classes)
-        means = rng(seed, "latent surrogate").standard_normal((classes, dimension)).astype(np.float32)
-        self.means = torch.from_numpy(means).to(device)
-
-    def sample(self, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """h = mu_c + 0.5 eps, float32 [size, D], with labels c int64 [size], uniform and drawn first."""
-        (classes, d), device = self.means.shape, self.means.device
-        labels = draw(lambda: torch.randint(classes, (size,), generator=generator), device)
-        noise = draw(lambda: torch.randn(size, d, generator=generator), device)
-        return self.means[labels] + SPREAD * noise, labels

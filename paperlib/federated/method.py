@@ -31,13 +31,12 @@ class FedAvg(Options):
     context: Context = field(init=False, repr=False, compare=False)
     # False if `loss` does not call that of its base, so that a base that changes `loss` would be lost.
     passes_loss_on: ClassVar[bool] = True
-    # True if "delta" in an upload is theta - theta_0; true if the method's hooks rely on that.
+    # True if "delta" in an upload is theta - theta_0.
     sends_update: ClassVar[bool] = True
-    needs_update: ClassVar[bool] = False
     # True if every sampled client must count equally.
     needs_uniform: ClassVar[bool] = False
-    # Methods that it cannot be combined with, and why.
-    excludes: ClassVar[dict[type["FedAvg"], str]] = {}
+    # Methods that it cannot be combined with, or the names of what such methods change, and why.
+    excludes: ClassVar[dict[type["FedAvg"] | str, str]] = {}
 
     def setup(self, context: Context) -> "FedAvg":
         """Bind the method to a run, and compute what stays fixed in it; raises ValueError for what does not fit it."""
@@ -139,6 +138,10 @@ class FedAvg(Options):
     def finish(self, theta: Tensor, server: State) -> Tensor:
         """Return the model that is evaluated, [P]."""
         return theta
+
+
+# `excludes` of a method whose server relies on updates.
+NEEDS_UPDATE: dict[type[FedAvg] | str, str] = {"sends_update": "its server needs the clients' updates"}
 
 
 def finish_round(method: FedAvg, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:

@@ -57,13 +57,8 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
     if not outer.passes_loss_on and base.loss is not FedAvg.loss:
         raise ValueError(f"{outer.__name__} cannot be wrapped around {base.__name__}, whose loss it would not see")
     for one, other in ((outer, base), (base, outer)):
-        if one.needs_update and not other.sends_update:
-            raise ValueError(
-                f"{one.__name__} and {other.__name__} cannot be combined: the server needs the clients' updates, in "
-                f"place of which {other.__name__} sends something else"
-            )
         for excluded, reason in one.excludes.items():
-            if issubclass(other, excluded):
+            if _is_or_changes(other, excluded):
                 raise ValueError(f"{one.__name__} cannot be combined with {other.__name__}: {reason}")
         if one.needs_uniform and other.weights is not FedAvg.weights:
             raise ValueError(f"{other.__name__} cannot be combined with {one.__name__}: it needs uniform weights")
@@ -71,6 +66,13 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
     if shared:
         raise ValueError(f"{outer.__name__} and {base.__name__} both have an option {', '.join(sorted(shared))}")
     return type(f"{outer.__name__}{base.__name__}", (outer, base), {})
+
+
+def _is_or_changes(method: type[FedAvg], what: type[FedAvg] | str) -> bool:
+    """Return True for a method of a class, or for one that changes what a name stands for in FedAvg."""
+    if isinstance(what, str):
+        return getattr(method, what, None) is not getattr(FedAvg, what, None)
+    return issubclass(method, what)
 
 
 def _find(name: str) -> type[FedAvg]:

@@ -6,16 +6,16 @@ Luo et al. 2021, "No fear of heterogeneity: Classifier calibration for federated
 import torch
 from torch import Tensor
 
-from paperlib.federated.context import Context
-from paperlib.federated.method import FedAvg, State
-from paperlib.methods.classifiers import Calibrated
-from paperlib.methods.math.classifier import matrix_of, refit, require_linear, with_matrix
+from paperlib.federated.context import Optimizer
+from paperlib.federated.method import State
+from paperlib.methods.classifiers import Calibrated, Refitted
+from paperlib.methods.math.classifier import matrix_of, refit, with_matrix
 from paperlib.methods.math.gaussians import class_gaussians, drawn_features
 from paperlib.options import MANY, option
 from paperlib.random_streams import torch_rng
 
 
-class CCVR(Calibrated):
+class CCVR(Refitted, Calibrated):
     """Training is FedAvg's; the model that is evaluated has a classifier refitted to virtual features.
 
     Per class, m features are drawn from a Gaussian with mean and covariance of the clients' features (Eq. 3 and 4), to
@@ -31,25 +31,17 @@ class CCVR(Calibrated):
     weight_decay: float = option(1e-5, at_least=0)
     epsilon: float = option(1e-4, above=0)  # a covariance may be singular
 
-    def setup(self, context: Context) -> FedAvg:
-        super().setup(context)
-        require_linear("CCVR", self.net)
-        return self
-
     def finish(self, theta: Tensor, server: State) -> Tensor:
         theta = super().finish(theta, server)
         if not self.epochs or not self.chosen(server):
             return theta
         # The clients' n_k, mu_k and Sigma_k give the same sums: (n_k - 1) Sigma_k + n_k mu_k mu_k' is Z_k' Z_k.
-        n, mean, covariance = class_gaussians(
-            self.client_features(theta, server), self.context.data.num_classes, self.net.feature_size, theta.device
-        )
+        features, classes = self.client_features(theta, server), self.context.data.num_classes
+        n, mean, covariance = class_gaussians(features, classes, self.net.feature_size, theta.device)
         matrix, present = matrix_of(self.net, theta).clone(), torch.nonzero(n)[:, 0]
         generator = torch_rng(self.context.experiment.seed, "virtual features")
         z, y = drawn_features(mean[present], covariance[present], self.m, self.epsilon, generator)
-        e = self.context.experiment
-        matrix[present] = refit(
-            matrix[present], z.to(theta), y, generator, epochs=self.epochs, batch_size=e.batch_size,
-            lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay,
-        )  # fmt: skip
+        start, size = matrix[present], self.context.experiment.batch_size
+        optimizer = Optimizer(self.lr, self.momentum, self.weight_decay, torch.zeros_like(start))
+        matrix[present] = refit(start, z.to(theta), y, generator, self.epochs, size, optimizer)
         return with_matrix(self.net, theta, matrix)

@@ -1,9 +1,9 @@
-"""Two ways to a classifier that clients do not train: fixed on the unit sphere, or fitted after training."""
+"""Ways to a classifier that clients do not train: fixed on the unit sphere, or fitted after training."""
 
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from paperlib.federated.context import Batch, Context, Optimizer
 from paperlib.federated.method import FedAvg, State, Upload
@@ -20,13 +20,8 @@ class FixedClassifier(FedAvg):
     W is part of theta, as in a network that is trained as a whole, and is counted with it.
     """
 
+    excludes = {"classifier": "both put a classifier of their own"}
     needs_orthonormal = True  # else the rows are spread on the sphere where features are fewer than outputs
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        owners = [kind.__name__ for kind in type(self).__mro__ if FixedClassifier in kind.__bases__]
-        if len(owners) > 1:
-            raise ValueError(f"{' and '.join(owners)} cannot be combined: both put a classifier of their own")
 
     def setup(self, context: Context) -> FedAvg:
         net, outputs = context.net, self.outputs(context.data.num_classes)
@@ -58,6 +53,17 @@ class FixedClassifier(FedAvg):
         return theta
 
 
+class Refitted(FedAvg):
+    """The linear classifier is fitted again by itself."""
+
+    def setup(self, context: Context) -> FedAvg:
+        super().setup(context)
+        kind = type(self.net.module("classifier"))
+        if not issubclass(kind, nn.Linear):
+            raise ValueError(f"{type(self).__name__} refits a linear classifier, but this one is {kind.__name__}")
+        return self
+
+
 class Calibrated(FedAvg):
     """The model that is evaluated has a classifier fitted to `client_features` under the global model.
 
@@ -71,15 +77,13 @@ class Calibrated(FedAvg):
 
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
         super().collect(server, totals, p, client, upload)
-        totals.append("sampled", client)
+        totals.sum("sampled", upload["delta"].new_empty(self.context.experiment.clients))[client] = 1
         totals.add("buffers", upload["buffers"], p)
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         new, server = super().aggregate(server, theta, totals)
-        sampled = theta.new_zeros(self.context.experiment.clients)
-        sampled[totals["sampled"]] = 1
         mean = {"buffers": totals.mean("buffers")} if self.net.buffer_size else {}
-        return new, server | mean | {"sampled": sampled}
+        return new, server | mean | {"sampled": totals["sampled"]}
 
     def chosen(self, server: State) -> list[int]:
         """The clients whose features count; none before round 1."""

@@ -9,16 +9,17 @@ from numpy.random import Generator
 from torch import Tensor
 
 from paperlib.data.batches import augmentation, draw_epoch, make_batch
-from paperlib.federated.context import Context, Visit
-from paperlib.federated.method import FedAvg, State, Upload
+from paperlib.federated.context import Optimizer, Visit
+from paperlib.federated.method import State, Upload
 from paperlib.federated.uploads import Totals
-from paperlib.methods.math.classifier import class_gradients, matrix_of, mismatch, refit, require_linear, with_matrix
+from paperlib.methods.classifiers import Refitted
+from paperlib.methods.math.classifier import class_gradients, matrix_of, mismatch, refit, with_matrix
 from paperlib.networks.network import gradient
 from paperlib.options import MANY, option
 from paperlib.random_streams import draw, rng, torch_rng
 
 
-class CReFF(FedAvg):
+class CReFF(Refitted):
     """Clients train as in FedAvg; the model that is evaluated has the retrained classifier phi.
 
     A client sends, for each of its classes, the gradient of the cross-entropy in phi, under the model it receives: the
@@ -35,11 +36,6 @@ class CReFF(FedAvg):
     match_lr: float = option(0.1, at_least=0)
     refit_epochs: int = option(300, at_least=0)
     refit_lr: float = option(0.01, at_least=0)
-
-    def setup(self, context: Context) -> FedAvg:
-        super().setup(context)
-        require_linear("CReFF", self.net)
-        return self
 
     def server_init(self, theta: Tensor) -> State:
         phi, classes = matrix_of(self.net, theta).clone(), self.context.data.num_classes
@@ -87,10 +83,8 @@ class CReFF(FedAvg):
         uniform = draw(lambda: torch.empty(phi.shape, dtype=phi.dtype).uniform_(-1, 1, generator=generator), phi.device)
         start = uniform * features.shape[-1] ** -0.5
         y = torch.arange(len(features), device=phi.device).repeat_interleave(self.m)
-        phi = refit(
-            start, features.flatten(0, 1), y, generator,
-            epochs=self.refit_epochs, batch_size=self.draw_size, lr=self.refit_lr,
-        )  # fmt: skip
+        sgd = Optimizer(self.refit_lr, 0.0, 0.0, torch.zeros_like(start))
+        phi = refit(start, features.flatten(0, 1), y, generator, self.refit_epochs, self.draw_size, sgd)
         return new, server | {"features": features, "phi": phi}
 
     def matched(self, features: Tensor, phi: Tensor, y: Tensor, target: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 "FedImpro: Measuring and improving client update in federated learning", ICLR 2024, section 4.3, Eq. 6 and 7.
 """
 
-from dataclasses import field
 from functools import partial
 from math import inf
 
@@ -17,43 +16,46 @@ from paperlib.methods.math.gaussians import class_moments
 from paperlib.options import MANY, option
 from paperlib.random_streams import draw, torch_rng
 
+# First stage after the cut: after the second stage of a ResNet (of ResNet-18 its 9th convolution), after the
+# convolutions of a VGG.
+CUTS = {
+    "resnet18": 3, "resnet18_gn": 3, "resnet50": 3, "fedacd_resnet18": 3, "resnet10": 3, "resnet10_gn": 3,
+    "resnet14": 3, "fedacd_resnet10": 3, "vgg9": 3, "vgg11": 5,
+}  # fmt: skip
 STEP = 5_000  # the authors' step of a running mean over features of length D is min(1, D / 5000)
 
 
 class FeatureGaussians(FedAvg):
-    """H = (mu, s), both [C, D]: mean and spread of the features of length D at a cut, which a subclass names.
+    """H = (mu, s), both [C, D]: mean and spread of the features of length D at a cut.
 
+    cut: index or name of the first stage after the cut; None: after the second stage of a ResNet, after the
+        convolutions of a VGG, after the first stage of others.
     n_fake: features that a step draws beside a mini-batch of B images: "batch", B; "authors", C (B // C + 1); or a
-        number; 0 is FedAvg. beta_m: momentum of a client's statistics; "authors": 1 - min(1, D / 5000), which is 0 at
-        most cuts. beta_g: momentum of the server's statistics. s_max: bound on s. noise: standard deviation of Gaussian
-        noise that clients add to what they send. min_count: a class's statistics follow a batch with at least so many
-        samples of it. spread: what is averaged and sent, "std" or "var". fixed_std: one s for every class and entry,
-        instead of an estimate. server_weights: clients' statistics count equally, or by their samples of the class,
-        where those not sampled keep the old value ("label_size"). pooled: the server adds the variance of the clients'
-        means to the mean of their variances.
+        number. beta_m: momentum of a client's statistics; "authors": 1 - min(1, D / 5000), which is 0 at most cuts.
+        beta_g: momentum of the server's statistics. s_max: bound on s. noise: standard deviation of Gaussian noise that
+        clients add to what they send. min_count: a class's statistics follow a batch with at least so many samples of
+        it. spread: what is averaged and sent, "std" or "var".
     """
 
+    cut: int | str | None = None
     beta_m: float | str | None = option(None, choices=("authors",), at_least=0, at_most=1)
     beta_g: float = option(0.0, at_least=0, at_most=1)
     noise: float = option(0.0, at_least=0)
-    n_fake: int | str | None = option(None, choices=("authors", "batch"), at_least=0, at_most=MANY)
+    n_fake: int | str | None = option(None, choices=("authors", "batch"), at_least=1, at_most=MANY)
     s_max: float | None = option(None, choices=(inf,), at_least=0)
     spread: str = option("std", choices=("std", "var"))
-    fixed_std: float | None = option(None, at_least=0)
     min_count: int = option(1, at_least=0)
-    server_weights: str = option("uniform", choices=("uniform", "label_size"))
-    pooled: bool = False
-    shape: torch.Size = field(init=False, repr=False, compare=False)  # of the features of one image at the cut
 
     def setup(self, context: Context) -> FedAvg:
         super().setup(context)
+        self.first = self.net.index(self.cut if self.cut is not None else CUTS.get(self.net.name, 1))
+        last = len(self.net.stages) - 1
+        if not 0 < self.first <= last:
+            raise ValueError(f"cut of FedImpro is {self.first}, but {self.net.name} has cuts 1 to {last}")
         self.classes = context.data.num_classes
+        self.shape = self.net.output_shape(context.data.shape, self.first)  # of the features of one image
+        self.size = self.shape.numel()
         return self
-
-    @property
-    def size(self) -> int:
-        """D."""
-        return self.shape.numel()
 
     @property
     def feature_momentum(self) -> float:
@@ -63,7 +65,7 @@ class FeatureGaussians(FedAvg):
     # -- client
 
     def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
-        visit.notes |= {name: shared[name] for name in ("mu", "s") if name in shared}
+        visit.notes |= {name: shared[name] for name in ("mu", "s")}
         return super().begin(theta, shared, own, visit)
 
     def drawn(self, real: int) -> int:
@@ -86,75 +88,39 @@ class FeatureGaussians(FedAvg):
         n, mean, square = class_moments(h, y, self.classes)
         present = n >= max(self.min_count, 1)
         notes["mu"] = torch.where(present, torch.lerp(mean, notes["mu"], self.feature_momentum), notes["mu"])
-        if self.fixed_std is None:
-            spread = square if self.spread == "var" else square.sqrt_()
-            moved = torch.lerp(spread, notes["s"], self.feature_momentum)
-            bound = (self.s_max or 0.0) ** (2 if self.spread == "var" else 1)
-            notes["s"] = torch.where(present & (n > 1), moved, notes["s"]).clamp_(max=bound)  # one sample has no spread
+        spread = square if self.spread == "var" else square.sqrt_()
+        moved = torch.lerp(spread, notes["s"], self.feature_momentum)
+        bound = (self.s_max or 0.0) ** (2 if self.spread == "var" else 1)
+        notes["s"] = torch.where(present & (n > 1), moved, notes["s"]).clamp_(max=bound)  # one sample has no spread
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)
-        if self.n_fake != 0:
-            for name in ("mu", "s"):
-                upload[name] = visit.notes[name]
-                if self.noise:
-                    normal = partial(torch.randn, upload[name].shape, generator=visit.generator)
-                    noise = draw(normal, theta.device)
-                    upload[name] = upload[name] + self.noise * noise.to(theta.dtype)
-            if self.server_weights == "label_size":
-                upload["counts"] = visit.counts
+        for name in ("mu", "s"):
+            upload[name] = visit.notes[name]
+            if self.noise:
+                normal = partial(torch.randn, upload[name].shape, generator=visit.generator)
+                upload[name] = upload[name] + self.noise * draw(normal, theta.device).to(theta.dtype)
         return upload, own
 
     # -- server
 
     def server_init(self, theta: Tensor) -> State:
-        state = super().server_init(theta)
-        if self.n_fake == 0:
-            return state
         generator = torch_rng(self.context.experiment.seed, "initial statistics")
         mean = torch.rand(self.classes, self.size, generator=generator).to(theta)
-        s = self.fixed_std if self.fixed_std is not None else min(self.s_max or 0.0, 0.1)
-        return state | {"mu": mean, "s": torch.full_like(mean, s**2 if self.spread == "var" else s)}
+        s = min(self.s_max or 0.0, 0.1) ** (2 if self.spread == "var" else 1)
+        return super().server_init(theta) | {"mu": mean, "s": torch.full_like(mean, s)}
 
     def broadcast(self, server: State, theta: Tensor) -> State:
-        return super().broadcast(server, theta) | {name: server[name] for name in ("mu", "s") if name in server}
-
-    def share(self, upload: Upload) -> Tensor:
-        """Weight of a client's statistics per class, [C, 1]; what "label_size" leaves open to 1 is the old value's."""
-        if self.server_weights == "uniform":
-            return upload["mu"].new_ones(self.classes, 1)
-        total = self.context.counts.sum(0).clamp(min=1)
-        return (upload["counts"].to(upload["mu"]) / total)[:, None]
+        return super().broadcast(server, theta) | {name: server[name] for name in ("mu", "s")}
 
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
         super().collect(server, totals, p, client, upload)
-        if self.n_fake == 0:
-            return
         # Sums of distances from the old values, so that a class that none of the clients has keeps its bits.
-        mu, s, weight = server["mu"], server["s"], self.share(upload)
-        d_mu = upload["mu"] - mu
-        totals.sum("d_mu", mu).addcmul_(weight, d_mu)
-        totals.sum("d_s", s).addcmul_(weight, upload["s"] - s)
-        if self.pooled:
-            d_variance = self.variance(upload["s"]) - self.variance(s) + d_mu.square()
-            totals.sum("d_variance", s).addcmul_(weight, d_variance)
-        totals.add("senders", 1)
+        totals.add("d_mu", upload["mu"] - server["mu"])
+        totals.add("d_s", upload["s"] - server["s"])
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
         """Also the statistics, by Eq. 7."""
         new, server = super().aggregate(server, theta, totals)
-        if self.n_fake == 0:
-            return new, server
-        mu, s, clients = server["mu"], server["s"], totals["senders"] if self.server_weights == "uniform" else 1
-        d_mu, d_s = totals["d_mu"] / clients, totals["d_s"] / clients
-        if self.pooled:
-            variance = (self.variance(s) + totals["d_variance"] / clients - d_mu.square()).clamp_(min=0)
-            d_s = (variance.sqrt_() if self.spread == "std" else variance) - s
-        if self.fixed_std is not None:
-            d_s.zero_()
-        step = 1 - self.beta_g
-        return new, server | {"mu": mu + step * d_mu, "s": (s + step * d_s).clamp_(min=0)}
-
-    def variance(self, s: Tensor) -> Tensor:
-        """Return s as a variance, [C, D]."""
-        return s.square() if self.spread == "std" else s
+        mu, s = (server[name] + (1 - self.beta_g) * totals.mean(f"d_{name}") for name in ("mu", "s"))
+        return new, server | {"mu": mu, "s": s.clamp_(min=0)}

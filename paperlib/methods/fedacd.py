@@ -4,23 +4,15 @@
 sections 3 and 4, Eq. 6 to 11.
 """
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
+from torch.nn.functional import softmax
 
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.method import FedAvg, State, Upload
-from paperlib.methods.math.label_matrix import (
-    add_running,
-    label_matrix,
-    running_matrix,
-    score,
-    shift_matrix,
-    start_running,
-    template_divergence,
-)
-from paperlib.methods.math.losses import flatness_loss, times
+from paperlib.methods.math.class_sums import add_to_class_means, class_means, start_class_means
+from paperlib.methods.math.label_matrix import label_matrix, score, shift_matrix, template_divergence
+from paperlib.methods.math.losses import flatness_loss, over_labels
 from paperlib.methods.mixup import Mixup
 from paperlib.options import option
 
@@ -59,30 +51,30 @@ class FedACD(Mixup):
         if self.adjust:
             visit.notes["A"] = shift_matrix(self.matrix(theta, visit), visit.counts, self.delta_miss).to(theta.dtype)
         if self.running:
-            start_running(theta, visit)
+            classes = len(visit.counts)
+            start_class_means(visit.notes, theta.new_zeros(classes, classes, dtype=torch.float64))
 
     def matrix(self, theta: Tensor, visit: Visit) -> Tensor:
         """P of the client as it is now, float64 [C, C]."""
-        return running_matrix(visit) if "sums" in visit.notes else label_matrix(self.context, theta, visit)
+        return class_means(visit.notes) if "sums" in visit.notes else label_matrix(self.context, theta, visit)
 
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """L1 + lambda L2 (Eq. 7 to 9); of a mixed image both labels are true ones."""
-        labels = [(batch.rho, batch.y)]
-        if batch.partner is not None:
-            labels.append((1 - batch.rho, batch.partner))
-        L2 = torch.stack([times(rho, self.adjusted_loss(logits, replace(batch, y=y))) for rho, y in labels]).sum()
+        # The base's loss, which is the cross-entropy unless FedACD is wrapped around a method. Mixup's own hook is left
+        # out: the shift differs between the two labels of an image.
+        base = super(Mixup, self).logit_loss
+        L2 = over_labels(batch, lambda one: base(self.shifted(logits, one.y, one), one))
         if self.running:
-            add_running(batch, logits, labels)
+            self.observe(logits.detach(), batch)
         loss = self.lambda_ * L2
         return loss + flatness_loss(logits, batch.y, batch.partner) if self.flatten else loss
 
-    def adjusted_loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """L2 for the labels of a batch; scalar.
-
-        The base's loss of shifted logits, which is the cross-entropy unless FedACD is wrapped around a method. Mixup's
-        own hook is left out: the shift differs between the two labels of an image.
-        """
-        return super(Mixup, self).logit_loss(self.shifted(logits, batch.y, batch), replace(batch, partner=None))
+    def observe(self, logits: Tensor, batch: Batch) -> None:
+        """Add the outputs of a local step to the running P."""
+        p = softmax(logits.double(), 1)
+        add_to_class_means(batch.notes, p, batch.y, batch.rho)
+        if batch.partner is not None:
+            add_to_class_means(batch.notes, p, batch.partner, 1 - batch.rho)
 
     def shifted(self, logits: Tensor, y: Tensor, batch: Batch) -> Tensor:
         """The logits whose cross-entropy is L2 (Eq. 8), [B, C]."""

@@ -30,8 +30,6 @@ class FedDecorr(FedAvg):
         return self
 
     def loss(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
-        features = self.net(
-            theta, batch.x, stop=self.stage, buffers=batch.buffers, train=True, generator=batch.generator
-        )
-        rest = replace(batch, hidden=features, start=self.stage)
-        return super().loss(theta, rest, shared, own) + self.beta * correlation(features.flatten(1))
+        z = self.net(theta, batch.x, stop=self.stage, buffers=batch.buffers, train=True, generator=batch.generator)
+        rest = replace(batch, hidden=z, start=self.stage)
+        return super().loss(theta, rest, shared, own) + self.beta * correlation(z.flatten(1))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.local import clip_norm
-from paperlib.federated.method import FedAvg, State, Upload
+from paperlib.federated.method import NEEDS_UPDATE, FedAvg, State, Upload
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.vectors import pull
 from paperlib.options import option
@@ -22,7 +22,7 @@ class FedDyn(FedAvg):
         ("1/S^2", as in the code of GC-Fed's authors), for N clients of which S are sampled.
     """
 
-    needs_update = True
+    excludes = NEEDS_UPDATE
     alpha: float = option(0.1, above=0)  # the server divides by it
     clip: float | None = option(10.0, above=0)
     h_scale: str = option("1/N", choices=("1/N", "1/S^2"))

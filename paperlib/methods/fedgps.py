@@ -13,11 +13,11 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.local import clip_norm
-from paperlib.federated.method import State, Upload
+from paperlib.federated.method import NEEDS_UPDATE, State, Upload
 from paperlib.federated.uploads import Totals
 from paperlib.methods.math.alignment import DISTANCES, with_prototypes, with_surrogates
 from paperlib.methods.math.vectors import without_own
-from paperlib.methods.surrogates import Surrogates
+from paperlib.methods.surrogates import SurrogatePrototypes
 from paperlib.options import option
 
 # The authors' code and the text of the paper differ in the options that are None.
@@ -33,7 +33,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class FedGPS(Surrogates):
+class FedGPS(SurrogatePrototypes):
     """Loss: real and surrogate cross-entropy + lambda_1 d(real, surrogate) + lambda_2 d(prototypes, surrogate) (Eq. 6).
 
     Its gradient is taken at theta + e, with e of length lambda_g along the mean update of the *other* clients in the
@@ -44,11 +44,12 @@ class FedGPS(Surrogates):
         None. path_sign: +1 along the others' updates, -1 against them. path_norm: e is divided by the sum of the norms
         of v's tensors, or by its norm. require_history: no shift at a first visit. match_classes: real class c and
         surrogate class c attract each other. clip: of the gradient; 0 is none. The authors also keep clients' momentum.
-    surrogate_weight: of the surrogates' cross-entropy. distance: d, see `with_surrogates`; for the rest `Surrogates`.
+    surrogate_weight: of the surrogates' cross-entropy. distance: d, see `with_surrogates`. For the other options see
+        `Surrogates` and `SurrogatePrototypes`.
     """
 
     passes_loss_on = False
-    needs_update = True
+    excludes = NEEDS_UPDATE
     needs_uniform = True  # a client's own update is taken out of a plain mean
     presets = PRESETS
     require_history: bool | None = None
@@ -65,7 +66,7 @@ class FedGPS(Surrogates):
     clip: float | None = option(None, at_least=0)
 
     def broadcast(self, server: State, theta: Tensor) -> State:
-        sent = {name: server[name] for name in ("mean", "participants") if name in server}
+        sent = {name: server[name] for name in ("mean", "participants", "prototypes") if name in server}
         return super().broadcast(server, theta) | sent
 
     def others(self, theta: Tensor, shared: State, own: State) -> Tensor | None:
@@ -106,7 +107,7 @@ class FedGPS(Surrogates):
         loss = loss + self.surrogate_weight * cross_entropy(logits[len(z) :], y_s + self.classes)
         if self.lambda_1:
             loss = loss + self.lambda_1 * self.stage_1(z, z_s, y_s, batch)
-        if self.lambda_2 and "prototypes" in shared and self.images is not None:
+        if self.lambda_2 and "prototypes" in shared:
             loss = loss + self.lambda_2 * self.stage_2(z_s, shared["prototypes"][y_s], batch)
         return loss
 

@@ -3,12 +3,11 @@
 Zhang et al. 2022, "Federated learning with label distribution skew via logits calibration".
 """
 
-import torch
 from torch import Tensor
 
 from paperlib.federated.context import Batch
 from paperlib.federated.method import FedAvg
-from paperlib.methods.math.losses import MASKED, adjust_logits
+from paperlib.methods.math.losses import MASKED, adjust_logits, not_true
 
 
 class FedLC(FedAvg):
@@ -26,8 +25,6 @@ class FedLC(FedAvg):
         if not self.exclude_true:
             return super().logit_loss(calibrated, batch)
         several = (batch.counts > 0).sum() > 1
-        true = batch.y[:, None] == torch.arange(logits.shape[1], device=logits.device)
         # A finite number, so that a client with one class has a difference, which does not count, and no NaN.
-        others = calibrated.masked_fill(true, MASKED).clamp(min=MASKED).logsumexp(1)
-        own = calibrated.masked_fill(~true, 0.0).sum(1)
-        return ((others - own) * several).mean()
+        others = not_true(calibrated, batch.y).clamp(min=MASKED).logsumexp(1)
+        return ((others - calibrated.gather(1, batch.y[:, None])[:, 0]) * several).mean()

@@ -14,9 +14,6 @@ from paperlib.federated.uploads import Totals
 from paperlib.options import option
 from paperlib.random_streams import rng
 
-# Hooks that no other method may change.
-OWN_HOOKS = ("send", "begin", "weights", "weight", "collect", "aggregate", "finish")
-
 
 class FedMR(FedAvg):
     """The i-th client of a round trains model W_i; then every layer is permuted at random among the S trained models.
@@ -30,14 +27,11 @@ class FedMR(FedAvg):
     """
 
     needs_uniform = True
+    excludes = dict.fromkeys(
+        ("send", "begin", "weight", "collect", "aggregate", "finish"), "it has several global models"
+    )
     first_stage: int = option(0, at_least=0)
     permute: str = option("layer", choices=("layer", "tensor"))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for kind in type(self).__mro__:
-            if kind not in (FedMR, FedAvg) and not vars(kind).keys().isdisjoint(OWN_HOOKS):
-                raise ValueError(f"FedMR cannot be combined with {kind.__name__}: it has several global models")
 
     def server_init(self, theta: Tensor) -> State:
         models = theta.repeat(self.context.experiment.sampled, 1)

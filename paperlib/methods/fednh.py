@@ -25,18 +25,16 @@ class FedNH(FixedClassifier):
     of class c, under its own model. A class without samples keeps its prototype. Prototypes start orthonormal, or, if
     there are more classes than features, spread on the sphere.
 
-    s: its value before round 1; None: 20 for a ResNet and 1 for others, as in the authors' code. learn_s: without it s
-        stays there.
+    s: its value before round 1; None: 20 for a ResNet and 1 for others, as in the authors' code.
     """
 
     needs_orthonormal = False
     rho: float = option(0.9, at_least=0, at_most=1)
     s: float | None = None
-    learn_s: bool = True
 
     def classifier(self, net: Network, outputs: int) -> Hyperspherical:
         s = self.s if self.s is not None else (20.0 if "resnet" in net.name else 1.0)
-        return Hyperspherical(net.feature_size, outputs, s, self.learn_s)
+        return Hyperspherical(net.feature_size, outputs, s, learn_s=True)
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)

@@ -6,7 +6,7 @@ Wang et al. 2020, "Tackling the objective inconsistency problem in heterogeneous
 from torch import Tensor
 
 from paperlib.federated.context import Context, Visit
-from paperlib.federated.method import FedAvg, State, Upload
+from paperlib.federated.method import NEEDS_UPDATE, FedAvg, State, Upload
 from paperlib.federated.uploads import Totals
 from paperlib.methods.feddyn import FedDyn
 from paperlib.methods.fedprox import FedProx
@@ -20,8 +20,7 @@ class FedNova(FedAvg):
     weights p_k / a_k; the paper takes p_k by size. Its server momentum is FedAvgM around FedNova.
     """
 
-    needs_update = True
-    excludes = {FedDyn: "the server's h adds up updates as if all took equally many steps"}
+    excludes = NEEDS_UPDATE | {FedDyn: "the server's h adds up updates as if all took equally many steps"}
 
     def setup(self, context: Context) -> FedAvg:
         if context.experiment.momentum_buffer != "reset":

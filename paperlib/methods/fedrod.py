@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from paperlib.federated.context import Batch, Visit
 from paperlib.federated.method import FedAvg, State, Upload
 from paperlib.methods.math.classifier import extended
-from paperlib.methods.math.losses import adjust_logits
+from paperlib.methods.math.losses import adjust_logits, over_labels
 from paperlib.networks.network import gradient
 from paperlib.options import option
 
@@ -55,10 +55,7 @@ class FedROD(FedAvg):
 
         def loss(h: Tensor) -> Tensor:
             logits = f + extended(z, h) @ h.mT
-            loss = cross_entropy(logits, batch.y)
-            if batch.partner is None:
-                return loss
-            return batch.rho * loss + (1 - batch.rho) * cross_entropy(logits, batch.partner)  # of mixed images
+            return over_labels(batch, lambda one: cross_entropy(logits, one.y))
 
         h = batch.notes["H"]
         optimizer = replace(batch.optimizer, buffer=batch.notes["momentum of H"])

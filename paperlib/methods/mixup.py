@@ -11,7 +11,7 @@ from torch import Tensor
 
 from paperlib.federated.context import Batch
 from paperlib.federated.method import FedAvg, State
-from paperlib.methods.math.losses import times
+from paperlib.methods.math.losses import over_labels
 from paperlib.options import option
 from paperlib.random_streams import draw
 
@@ -47,11 +47,8 @@ class Mixup(FedAvg):
         return replace(batch, x=x, partner=batch.y[b], rho=rho)
 
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        loss = super().logit_loss(logits, batch)
-        if batch.partner is None:
-            return loss
-        other = super().logit_loss(logits, replace(batch, y=batch.partner, partner=None))
-        return times(batch.rho, loss) + times(1 - batch.rho, other)
+        base = super().logit_loss
+        return over_labels(batch, lambda one: base(logits, one))
 
 
 def weighted_choice(odds: Tensor, generator: torch.Generator) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from paperlib.federated.context import Batch
-from paperlib.federated.method import FedAvg, State
+from paperlib.federated.method import State
 from paperlib.methods.classifiers import Calibrated, FixedClassifier
 from paperlib.methods.math.class_sums import add_class_sums
 from paperlib.options import option
@@ -18,18 +18,12 @@ class SphereFed(FixedClassifier, Calibrated):
     """Loss: ||W u - onehot(y)||^2 with u = z / ||z||; the model that is evaluated has the ridge solution for W.
 
     That is (sum u u' + epsilon I)^-1 sum u onehot(y)', which follows from sums that clients can send. reduction: the
-    squares are summed over the outputs ("sum") or averaged ("mean"). calibrate: without it W is evaluated as it is.
+    squares are summed over the outputs ("sum") or averaged ("mean").
     """
 
-    calibrate: bool = True
+    excludes = FixedClassifier.excludes | {"logit_loss": "it minimises squares and not the cross-entropy"}
     epsilon: float = option(1e-4, above=0)  # features may be dependent
     reduction: str = option("sum", choices=("sum", "mean"))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for kind in type(self).__mro__:
-            if "logit_loss" in vars(kind) and kind not in (SphereFed, FedAvg):
-                raise ValueError(f"SphereFed minimises squares and not the cross-entropy that {kind.__name__} changes")
 
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         target = batch.y[:, None] == torch.arange(logits.shape[1], device=logits.device)
@@ -38,7 +32,7 @@ class SphereFed(FixedClassifier, Calibrated):
 
     def finish(self, theta: Tensor, server: State) -> Tensor:
         theta = super().finish(theta, server)
-        if not self.calibrate or not self.chosen(server):
+        if not self.chosen(server):
             return theta
         theta = theta.clone()
         w = self.fixed(theta)

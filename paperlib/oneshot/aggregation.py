@@ -58,8 +58,3 @@ def logits_of_test_set(ensemble: Ensemble, data: Dataset) -> Tensor:
 def accuracy(scores: Tensor, y: Tensor) -> float:
     """Share of the samples whose largest score [N, C] is that of the label y [N], in percent."""
     return 100 * int((scores.argmax(1) == y).sum()) / len(y)
-
-
-def averaged_accuracy(logits: Tensor, y: Tensor) -> float:
-    """Accuracy of the averaging ensemble, in percent; logits [m, N, C] of images with labels y [N]."""
-    return accuracy(averaged(logits), y)

@@ -8,7 +8,7 @@ from torch import Tensor
 from paperlib.federated.context import Context
 from paperlib.federated.progress import Progress
 from paperlib.methods import State
-from paperlib.oneshot.aggregation import averaged_accuracy
+from paperlib.oneshot.aggregation import accuracy, averaged
 from paperlib.oneshot.ensemble import Ensemble
 from paperlib.options import Options
 
@@ -54,11 +54,7 @@ class OneShot(Options):
 
     def ensembles(self, logits: Tensor, y: Tensor, progress: Progress) -> dict[str, float]:
         """Accuracy, in percent, of ensembles of the clients: logits [m, N, C] of the test set with labels y [N]."""
-        return {"ensemble_accuracy": averaged_accuracy(logits, y)}
-
-    def images(self, progress: Progress) -> Tensor:
-        """Synthetic images of the state, float [n, channels, height, width] in [0, 1]; n may be 0."""
-        return self.context.data.train_images.new_empty(0, *self.context.data.shape).float()
+        return {"ensemble_accuracy": accuracy(averaged(logits), y)}
 
     def kept(self, progress: Progress) -> dict[str, Tensor]:
         """Further tensors that a finished run keeps beside its model."""

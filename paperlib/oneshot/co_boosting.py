@@ -44,7 +44,8 @@ class CoBoosting(Distillation):
 
     def start(self, ensemble: Ensemble, progress: Progress, round: int) -> None:
         super().start(ensemble, progress, round)
-        progress.server["w"] = progress.theta.new_full((len(ensemble),), 1 / len(ensemble))
+        m = len(ensemble.models)
+        progress.server["w"] = progress.theta.new_full((m,), 1 / m)
 
     def generate(self, ensemble: Ensemble, progress: Progress, round: int, t: int) -> tuple[list[State], float]:
         """Also updates the weights of the epoch on the pool, before the new batch is added to it."""
@@ -77,14 +78,13 @@ class CoBoosting(Distillation):
         self, ensemble: Ensemble, server: State, x: Tensor, samples: State, stream: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         """Perturbs every image in the direction that raises a random mixture of the teacher's outputs, at T = 4."""
-        if self.epsilon:
-            x = x.requires_grad_()
-            P = self.aggregate(ensemble.logits(x), samples["labels"], server)
-            r = draw(lambda: torch.rand(P.shape, generator=stream), P.device).to(P) * 2 - 1
-            slope = torch.autograd.grad((r * (P / 4).softmax(1)).sum(), x)[0]
-            x = x.detach() + self.epsilon * slope.sign() / per_channel(self.context.data.std, x.device)
-        elif not self.augment:
-            return x, self.recalled(samples, server)
+        if not self.epsilon:
+            return super().lesson(ensemble, server, x, samples, stream)
+        x = x.requires_grad_()
+        P = self.aggregate(ensemble.logits(x), samples["labels"], server)
+        r = draw(lambda: torch.rand(P.shape, generator=stream), P.device).to(P) * 2 - 1
+        slope = torch.autograd.grad((r * (P / 4).softmax(1)).sum(), x)[0]
+        x = x.detach() + self.epsilon * slope.sign() / per_channel(self.context.data.std, x.device)
         with torch.no_grad():
             return x, self.aggregate(ensemble.logits(x), samples["labels"], server)
 

@@ -97,7 +97,7 @@ class Distillation(OneShot):
     # -- the algorithm: lines 11 to 25 of FedHydra's Algorithm 1
 
     def start(self, ensemble: Ensemble, progress: Progress, round: int) -> None:
-        without_norm = ensemble.without_batch_norm
+        without_norm = [k for k, model in enumerate(ensemble.models) if not model.net.buffer_size]
         if self.lambda_1 and without_norm:
             names = ", ".join(map(str, without_norm))
             warnings.warn(f"clients without BatchNorm add nothing to the loss of lambda_1: {names}", stacklevel=2)
@@ -130,27 +130,31 @@ class Distillation(OneShot):
         Returns the batches of samples that ``train_on`` and ``keep`` choose, and the loss of the last one.
         """
         stream = torch_rng(self.seed, "synthetic batch", round, t)
-        theta = self.generator_of(progress, round, t).clone().requires_grad_()
+        if self.reset_generator:
+            theta = self.fresh_generator(progress.theta, "generator", round, t)
+        else:
+            theta = progress.server["generator"].clone()
+        theta.requires_grad_()
         z = torch.randn(self.batch, self.latent, generator=stream).to(theta.detach())
         y = torch.randint(ensemble.classes, (self.batch,), generator=stream).to(theta.device)
         learning = [theta, z.requires_grad_()] if self.train_latent else [theta]
         adam = Adam(learning, self.lr_g, BETAS, fused=True)
-        batches: list[Tensor] = []
+        made: list[Tensor] = []
         losses: list[Tensor] = []
-        for step in range(self.generator_steps):
+        for _ in range(self.generator_steps):
             images = self.G(theta, z, train=True)
-            if self.stores(step):
-                batches.append(as_bytes(images))
+            made.append(as_bytes(images))
             x = standardise(self.view(images, stream), self.context.data)
             loss = self.generator_loss(ensemble, progress, x, y)
             self.generator_step(adam, learning, loss)
             losses.append(loss.detach())
         if not self.reset_generator:
             progress.server["generator"] = theta.detach()
+        chosen = list(range(self.generator_steps)) if self.train_on == "intermediates" else [-1]
         if self.keep == "lowest":
-            best = int(torch.stack(losses).argmin())
-            batches, losses = [batches[best]], [losses[best]]
-        return [self.sampled(ensemble, progress.server, images, y) for images in batches], float(losses[-1])
+            chosen = [int(torch.stack(losses).argmin())]
+        batches = [self.sampled(ensemble, progress.server, made[step], y) for step in chosen]
+        return batches, float(losses[chosen[-1]])
 
     def generator_loss(self, ensemble: Ensemble, progress: Progress, x: Tensor, y: Tensor) -> Tensor:
         """Line 19: the generator's loss on its normalised images x with requested labels y [B]; scalar."""
@@ -256,12 +260,6 @@ class Distillation(OneShot):
         """Initial parameters of a generator."""
         return self.G.initial(torch_rng(self.seed, purpose, round, t)).to(like)
 
-    def generator_of(self, progress: Progress, round: int, t: int) -> Tensor:
-        """Parameters of the generator at the start of an epoch."""
-        if "generator" in progress.server:
-            return progress.server["generator"]
-        return self.fresh_generator(progress.theta, "generator", round, t)
-
     def generator_step(self, adam: Adam, learning: list[Tensor], loss: Tensor) -> None:
         """A step of Adam, of the parameters first and of the latent vectors if they are trained."""
         for leaf, g in zip(learning, torch.autograd.grad(loss, learning), strict=True):
@@ -270,21 +268,10 @@ class Distillation(OneShot):
             torch.nn.utils.clip_grad_norm_(learning[:1], self.clip)
         adam.step()
 
-    def stores(self, step: int) -> bool:
-        """Return True if images of a step (from 0) may enter the student's; most methods need the last step's alone."""
-        return self.train_on == "intermediates" or self.keep == "lowest" or step == self.generator_steps - 1
-
     # -- results
-
-    def images(self, progress: Progress) -> Tensor:
-        if not len(progress.clients):
-            return super().images(progress)
-        return progress.clients[max(progress.clients)]["images"].float() / 255
 
     def kept(self, progress: Progress) -> dict[str, Tensor]:
         """Of the last epoch's batch: synthetic images, uint8 [n, channels, height, width], and labels, int64 [n]."""
-        if not len(progress.clients):
-            return super().kept(progress)
         last = progress.clients[max(progress.clients)]
         chosen = representatives(last["labels"], KEPT)
         return {"images": last["images"][chosen], "labels": last["labels"][chosen]}

@@ -50,7 +50,7 @@ class Ensemble:
     """The models of m clients.
 
     shares: p_k, summing to one, the clients' weights in a plain average of their models.
-    Raises ValueError, naming the client, for a model with NaN or infinity or with another number of outputs.
+    Raises ValueError, naming the client, for a model with NaN or infinity.
     """
 
     def __init__(self, models: Sequence[Model], shares: Sequence[float], classes: int):
@@ -58,12 +58,6 @@ class Ensemble:
         for k, model in enumerate(self.models):
             if not (torch.isfinite(model.theta).all() and torch.isfinite(model.buffers).all()):
                 raise ValueError(f"client {k} uploaded a {model.net.name} that holds NaN or infinity")
-            outputs = model.net.outputs
-            if outputs != classes:
-                raise ValueError(f"client {k} uploaded a {model.net.name} of {outputs} classes, not of {classes}")
-
-    def __len__(self) -> int:
-        return len(self.models)
 
     def logits(self, x: Tensor) -> Tensor:
         """Every client's raw logits, [m, B, C], of normalised images x [B, channels, height, width]."""
@@ -83,7 +77,7 @@ class Ensemble:
             for a, mean, var in seen:
                 own_mean, own_var = ChannelMoments.apply(a)
                 distance = distance + (own_mean - mean).norm() + (own_var - var).norm()
-        return torch.stack(logits), distance / len(self)
+        return torch.stack(logits), distance / len(self.models)
 
     def has_architecture(self, net: Network) -> bool:
         """Return True if all clients have this architecture."""
@@ -96,8 +90,3 @@ class Ensemble:
             theta.add_(model.theta, alpha=share)
             buffers.add_(model.buffers, alpha=share)
         return theta, buffers
-
-    @property
-    def without_batch_norm(self) -> list[int]:
-        """The clients whose networks have no BatchNorm layer."""
-        return [k for k, model in enumerate(self.models) if not model.net.buffer_size]

@@ -4,12 +4,9 @@ Lin et al. 2020, "Ensemble distillation for robust model fusion in federated lea
 does not say where its images come from; here they come from DENSE's generator.
 """
 
-from dataclasses import dataclass
-
 from paperlib.oneshot.dense import DENSE
 
 
-@dataclass(kw_only=True)
 class FedDF(DENSE):
     """DENSE with a student that starts at the clients' average, that the generator does not see, and at T = 1.
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from paperlib.data.batches import standardise
 from paperlib.federated.method import State
 from paperlib.federated.progress import Progress
 from paperlib.oneshot.aggregation import accuracy, self_consistent, stratified
 from paperlib.oneshot.dense import masked_kl
 from paperlib.oneshot.distillation import Distillation
 from paperlib.oneshot.ensemble import Ensemble
-from paperlib.oneshot.samples import random_crop_and_flip
-from paperlib.oneshot.stratification import normalised, scores, traces
+from paperlib.oneshot.stratification import images_of, normalised, scores, traces
 from paperlib.options import option
 from paperlib.random_streams import torch_rng
 
@@ -73,7 +73,9 @@ class FedHydra(Distillation):
     def stratification(self, ensemble: Ensemble, like: Tensor, round: int) -> State:
         """traces [m, C, T_G], U [C, m] and the weights U_r and U_c that the teacher applies, [C, m]; all float64."""
         crops = torch_rng(self.seed, "stratification crops", round)
-        view = (lambda images: random_crop_and_flip(images, crops)) if self.augment else None
+
+        def inputs(thetas: Tensor, z: Tensor) -> Tensor:
+            return standardise(Distillation.view(self, images_of(self.G, thetas, z), crops), self.context.data)
 
         def start(client: int, label: int) -> tuple[Tensor, Tensor]:
             pair = 0 if self.common_draws else 1 + client * ensemble.classes + label
@@ -81,7 +83,7 @@ class FedHydra(Distillation):
             z = torch.randn(self.batch, self.latent, generator=stream).to(like)
             return self.fresh_generator(like, "stratification generator", round, pair), z
 
-        losses = traces(ensemble, self.G, start, self.generator_steps, self.context.data, self.lr_g, view)
+        losses = traces(ensemble, inputs, start, self.generator_steps, self.lr_g)
         U = scores(losses)
         U_r, U_c = normalised(U)
         if self.within in ("uniform", "none"):

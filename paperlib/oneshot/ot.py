@@ -64,24 +64,21 @@ def is_chain(net: Network) -> bool:
 
 def fuse(a: Model, b: Model, s: float, align_output: bool = False) -> Model:
     """Add (1 - s) times model a, its neurons in the order of b's, and s times model b."""
-    theta, buffers = align(a.net, a.theta, a.buffers, b.theta, align_output)
-    return Model(a.net, torch.lerp(theta, b.theta, s), torch.lerp(buffers, b.buffers, s))
+    a = align(a, b, align_output)
+    return Model(a.net, torch.lerp(a.theta, b.theta, s), torch.lerp(a.buffers, b.buffers, s))
 
 
-def align(
-    net: Network, theta_a: Tensor, buffers_a: Tensor, theta_b: Tensor, align_output: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Model a with the neurons of every hidden layer in the order of b's; its function stays the same.
+def align(model: Model, to: Model, align_output: bool = False) -> Model:
+    """A model with the neurons of every hidden layer in the order of those of ``to``; its function stays the same.
 
     Neurons are matched by the Euclidean distance between their incoming weights, bias included and scaled to unit
-    length, after a's inputs have been put in b's order (Singh & Jaggi 2020, Algorithm 1). The norms that follow take
-    part in the permutation, not in the match. align_output: permute the outputs as well, which changes the function.
-
-    theta [P], buffers [Q] -> theta [P], buffers [Q].
+    length, after the model's inputs have been put in that order (Singh & Jaggi 2020, Algorithm 1). The norms that
+    follow take part in the permutation, not in the match. align_output: permute the outputs as well, which changes the
+    function.
     """
-    theta, buffers = torch.empty_like(theta_a), torch.empty_like(buffers_a)
-    a, b = net.split(theta_a) | net.split_buffers(buffers_a), net.split(theta_b)
-    aligned = net.split(theta) | net.split_buffers(buffers)
+    net, result = model.net, Model(model.net, torch.empty_like(model.theta), torch.empty_like(model.buffers))
+    a, aligned = (net.split(one.theta) | net.split_buffers(one.buffers) for one in (model, result))
+    b = net.split(to.theta)
     last = [name for name, module in _layers(net) if isinstance(module, LAYERS)][-1]
     order = None  # neuron order[i] of a is at the place of neuron i of b; None before the first layer
     for name, module in _layers(net):
@@ -97,21 +94,15 @@ def align(
                 order = torch.arange(len(order), device=order.device)
         for leaf, key in own.items():
             aligned[key].copy_(values[leaf][order])
-    return theta, buffers
+    return result
 
 
 def _layers(net: Network) -> Iterator[tuple[str, nn.Module]]:
-    """Layers in order, with their names; a container that is no plain sequence counts as one layer."""
+    """Layers in order, with their names; a container that is no plain sequence counts as a layer, too."""
     for stage in net.stages:
-        yield from _unpack(stage, net.module(stage))
-
-
-def _unpack(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    if isinstance(module, nn.Sequential):
-        for child, inner in module.named_children():
-            yield from _unpack(f"{name}.{child}", inner)
-    else:
-        yield name, module
+        for name, module in net.module(stage).named_modules(prefix=stage):
+            if not isinstance(module, nn.Sequential):
+                yield name, module
 
 
 def _rows(layer: dict[str, Tensor]) -> Tensor:

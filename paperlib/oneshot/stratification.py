@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim import Adam
 
-from paperlib.data.batches import PixelScale, standardise
 from paperlib.networks import Network
 from paperlib.oneshot.ensemble import Ensemble, Model
 
@@ -23,22 +22,13 @@ FLOOR = 1e-12
 FAINT = 1e-4
 
 Start = Callable[[int, int], tuple[Tensor, Tensor]]
-View = Callable[[Tensor], Tensor]
+Inputs = Callable[[Tensor, Tensor], Tensor]
 
 
-def traces(
-    ensemble: Ensemble,
-    generator: Network,
-    start: Start,
-    steps: int,
-    scale: PixelScale,
-    lr: float = 1e-3,
-    view: View | None = None,
-) -> Tensor:
+def traces(ensemble: Ensemble, inputs: Inputs, start: Start, steps: int, lr: float = 1e-3) -> Tensor:
     """Losses of all clients' generators, float64 [m, c, T_G] in nats; see `trace`.
 
     start: (client, class) -> parameters [P] of its generator and latent vectors [B, n], on the clients' device.
-    view: transform of images [B, channels, height, width] in [0, 1] for the clients; None: the identity.
     A GPU trains the generators of one client at once; a CPU is faster with one after the other.
     """
     classes = range(ensemble.classes)
@@ -49,42 +39,35 @@ def traces(
             chosen = classes[first : first + together]
             thetas, latents = (torch.stack(part) for part in zip(*(start(k, j) for j in chosen), strict=True))
             y = torch.tensor(chosen, device=thetas.device)
-            losses.append(trace(model, generator, thetas, latents, y, steps, scale, lr, view))
-    return torch.cat(losses).view(len(ensemble), len(classes), steps)
+            losses.append(trace(model, inputs, thetas, latents, y, steps, lr))
+    return torch.cat(losses).view(len(ensemble.models), len(classes), steps)
 
 
-def trace(
-    model: Model,
-    generator: Network,
-    thetas: Tensor,
-    z: Tensor,
-    y: Tensor,
-    steps: int,
-    scale: PixelScale,
-    lr: float,
-    view: View | None = None,
-) -> Tensor:
+def trace(model: Model, inputs: Inputs, thetas: Tensor, z: Tensor, y: Tensor, steps: int, lr: float) -> Tensor:
     """Losses of g generators trained against one client, before each of T_G Adam steps: float64 [g, T_G] in nats.
 
-    thetas: [g, P], initial parameters. z: [g, B, n], fixed latent vectors. y: int64 [g], classes. The loss of a
-    generator depends on its own parameters only and Adam works by element, so one optimizer of the sum trains each
-    generator as if alone. The cross-entropy is in float64: in float32 it is exactly zero at a margin of 19.
+    thetas: [g, P], initial parameters. z: [g, B, n], fixed latent vectors. inputs: (thetas, z) -> what the client sees
+    of their images, [g B, channels, height, width], see `images_of`. y: int64 [g], classes. The loss of a generator
+    depends on its own parameters only and Adam works by element, so one optimizer of the sum trains each generator as
+    if alone. The cross-entropy is in float64: in float32 it is exactly zero at a margin of 19.
     """
     thetas = thetas.clone().requires_grad_()
     adam = Adam([thetas], lr, BETAS, fused=True)
     g, b = z.shape[:2]
     target, losses = y.repeat_interleave(b), []
     for _ in range(steps):
-        if g == 1:
-            images = generator(thetas[0], z[0], train=True)
-        else:
-            images = torch.func.vmap(lambda theta, z: generator(theta, z, train=True))(thetas, z).flatten(0, 1)
-        logits = model(standardise(view(images) if view else images, scale))
-        loss = cross_entropy(logits.double(), target, reduction="none").view(g, b).mean(1)
+        loss = cross_entropy(model(inputs(thetas, z)).double(), target, reduction="none").view(g, b).mean(1)
         thetas.grad = torch.autograd.grad(loss.sum(), thetas)[0]
         adam.step()
         losses.append(loss.detach())
     return torch.stack(losses, 1)
+
+
+def images_of(generator: Network, thetas: Tensor, z: Tensor) -> Tensor:
+    """Images [g B, channels, height, width] of g generators, thetas [g, P], from latent vectors z [g, B, n]."""
+    if len(thetas) == 1:
+        return generator(thetas[0], z[0], train=True)
+    return torch.func.vmap(lambda theta, z: generator(theta, z, train=True))(thetas, z).flatten(0, 1)
 
 
 def scores(traces: Tensor) -> Tensor:

@@ -3,14 +3,13 @@
 import hashlib
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from torch.nn.functional import interpolate
 
 from paperlib.data import surrogate as module
 from paperlib.data.batches import crop_and_flip, normalise
-from paperlib.data.surrogate import LatentSurrogate, surrogate_batch, surrogate_set
+from paperlib.data.surrogate import surrogate_batch, surrogate_set
 from paperlib.random_streams import rng
 
 gaussian_surrogate = partial(surrogate_set, "gaussian")
@@ -132,30 +131,3 @@ def test_drawing_batches_leaves_the_images_alone():
 def test_surrogates_are_normalised_like_any_data():
     surrogate = gaussian_surrogate((3, 8, 8), 2, 3)
     assert torch.allclose(normalise(surrogate.images, surrogate), surrogate.images / 255 * 4 - 2, atol=1e-6)
-
-
-# -- latent variant
-
-
-def test_latent_samples_lie_around_standard_normal_class_means():
-    latent = LatentSurrogate(512, 10, seed=1)
-    assert latent.means.mean().item() == pytest.approx(0, abs=4 / 5120**0.5)
-    assert latent.means.std().item() == pytest.approx(1, abs=4 / 10240**0.5)
-    h, y = latent.sample(2000, seeded(0))
-    noise = h - latent.means[y]
-    assert noise.mean().item() == pytest.approx(0, abs=0.003) and noise.std().item() == pytest.approx(0.5, rel=0.01)
-    assert y.bincount().tolist() == pytest.approx([200] * 10, abs=60)
-    assert (torch.cdist(h, latent.means).argmin(1) == y).all()
-
-
-def test_latent_means_follow_from_the_seed_and_samples_from_the_generator():
-    first, again, other = (LatentSurrogate(8, 3, seed) for seed in (0, 0, 1))
-    assert torch.equal(first.means, again.means) and not torch.equal(first.means, other.means)
-    expected = rng(0, "latent surrogate").standard_normal((3, 8)).astype(np.float32)
-    assert first.means.tolist() == expected.tolist()
-    assert all(map(torch.equal, first.sample(5, seeded(2)), again.sample(5, seeded(2))))
-
-
-def test_latent_sizes_below_one_are_refused():
-    with pytest.raises(ValueError, match="dimension is 0, but a surrogate set needs at least 1"):
-        LatentSurrogate(0, 10)

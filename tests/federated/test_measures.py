@@ -307,7 +307,6 @@ def test_surrogate_divergence_counts_every_client_with_the_last_model_it_trained
     [
         {"method": "fedavg"},
         {"method": "fedacd"},
-        {"method": "fedgps", "method_options": {"surrogate": "latent"}},
         {"method": "fedgps", "method_options": {"surrogate": "none"}},
         {"method": "vhl"},
     ],

@@ -55,7 +55,6 @@ SETTINGS = {
     "BatchNorm": {"model": "resnet10", "width": 0.0625, "train_size": 24, "local_epochs": 1, "method": "fedgps",
                   "method_options": SURROGATES | {"bn": "separate", "preset": "paper"}},
     "dropout": {"model": "vgg11", "width": 0.0625, "train_size": 24, "local_epochs": 1, "image_size": 32},
-    "surrogate features": {"method": "fedgps", "method_options": {"surrogate": "latent", "surrogate_batch": 8}},
     "FedACD's running outputs": {"method": "fedacd", "method_options": {"p_source": "running"}},
     "wrapped": {"method": "gc_fed", "method_options": {"base": "fedacd"}},
     "noise": {"method": "fedimpro", "method_options": {"preset": "paper", "noise": 0.1, "schedule": "mix"}},

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from paperlib.federated.context import Optimizer
 from paperlib.methods.math.classifier import refit
 
 
@@ -16,7 +17,8 @@ def random(seed: int, *shape: int) -> torch.Tensor:
 def test_refitting_is_torchs_sgd_on_a_linear_layer(bias):
     z, y, start = random(1, 23, 5), torch.arange(23) % 3, random(2, 3, 6 if bias else 5)
     options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
-    found = refit(start, z, y, torch.Generator().manual_seed(4), epochs=3, batch_size=8, **options)
+    optimizer = Optimizer(**options, buffer=torch.zeros_like(start))
+    found = refit(start, z, y, torch.Generator().manual_seed(4), 3, 8, optimizer)
     layer = nn.Linear(5, 3, bias=bias, dtype=torch.float64)
     with torch.no_grad():
         layer.weight.copy_(start[:, :5])

@@ -5,6 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from paperlib.data.batches import normalise
+from paperlib.federated.context import Optimizer
 from paperlib.federated.simulator import sampled_clients
 from paperlib.methods.math.classifier import matrix_of, refit, with_matrix
 from paperlib.methods.math.gaussians import class_gaussians, drawn_features
@@ -43,8 +44,8 @@ def test_evaluated_classifier_is_the_global_one_refitted_to_those_draws(play):
     generator = torch_rng(0, "virtual features")
     z, y = drawn_features(mean, covariance, 10, 1e-4, generator)
     matrix = matrix_of(method.net, progress.theta)
-    options = {"epochs": 2, "batch_size": 8, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-5}
-    expected = with_matrix(method.net, progress.theta, refit(matrix, z, y, generator, **options))
+    optimizer = Optimizer(lr=0.1, momentum=0.9, weight_decay=1e-5, buffer=torch.zeros_like(matrix))
+    expected = with_matrix(method.net, progress.theta, refit(matrix, z, y, generator, 2, 8, optimizer))
     assert torch.equal(found, expected)
     assert (found - progress.theta).norm() > 0.01
     assert torch.equal(found, method.finish(progress.theta, progress.server))

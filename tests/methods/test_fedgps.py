@@ -255,7 +255,6 @@ def test_state_of_a_method_it_is_wrapped_around_is_kept(play):
     [
         ({}, ("theta", "mean", "prototypes"), ("theta", "prototypes", "counts")),
         ({"prototypes": "fixed"}, ("theta", "mean", "prototypes"), ("theta", "prototypes")),
-        ({"surrogate": "latent"}, ("theta", "mean"), ("theta",)),
         ({"surrogate": "none"}, ("theta", "mean"), ("theta",)),
     ],
 )
@@ -350,7 +349,7 @@ def test_default_preset_is_that_of_the_authors():
     ("options", "sentence"),
     [
         ({"preset": "table"}, "preset of FedGPS is 'table', but must be authors or paper"),
-        ({"surrogate": "gan"}, "surrogate of FedGPS is 'gan', but must be stylegan or gaussian or latent or none"),
+        ({"surrogate": "gan"}, "surrogate of FedGPS is 'gan', but must be stylegan or gaussian or none"),
         ({"distance": "kl"}, "distance of FedGPS is 'kl', but must be supcon or w1 or mmd"),
         ({"path_sign": 0}, "path_sign of FedGPS is 0, but must be 1 or -1"),
         ({"path_norm": "max"}, "path_norm of FedGPS is 'max', but must be layer_sum or global"),
@@ -361,8 +360,8 @@ def test_default_preset_is_that_of_the_authors():
         ({"clip": -10.0}, "clip of FedGPS is -10.0, but must be at least 0"),
         ({"surrogate_seed": -1}, "surrogate_seed of FedGPS is -1, but must be at least 0"),
         ({"eta_g": 0}, "eta_g of FedGPS is 0.0, but must be above 0"),
-        ({"surrogate_batch": 0}, "surrogate_batch of FedGPS is 0, but must be above 0"),
-        ({"surrogate_images": 0}, "surrogate_images of FedGPS is 0, but must be above 0"),
+        ({"surrogate_batch": 0}, "surrogate_batch of FedGPS is 0, but must be at least 1"),
+        ({"surrogate_images": 0}, "surrogate_images of FedGPS is 0, but must be at least 1"),
     ],
 )
 def test_impossible_options_are_refused_before_there_is_a_run(options, sentence):
@@ -375,34 +374,7 @@ def test_weights_by_size_are_refused(start):
         start("fedgps", SMALL, weighting="size")
 
 
-# -- surrogates in the space of features
-
-
-def test_latent_surrogates_enter_at_the_classifier(start, batch_of, elsewhere):
-    method, progress = start("fedgps", SMALL | {"surrogate": "latent", "surrogate_weight": 0.7})
-    theta, twin = elsewhere(progress).requires_grad_(), batch_of(method, progress)
-    prototypes = random(4, method.net.feature_size)  # there are none in a run; they would not be used
-    loss = method.loss(theta, batch_of(method, progress), {"prototypes": prototypes}, {})
-    z = method.net.features(theta, twin.x)
-    z_s, y_s = method.latent.sample(12, twin.generator)
-    z_s = z_s.double()
-    fake = cross_entropy(method.net(theta, z_s, start="classifier"), y_s + 4)
-    expected = cross_entropy(method.net(theta, twin.x), twin.y) + 0.7 * fake
-    together = supervised_contrastive(torch.cat([z, z_s]), torch.cat([twin.y, y_s + 4]))
-    expected = expected + together + 0.1 * supervised_contrastive(z_s, y_s)
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-10)
-    parts = method.net.split(torch.autograd.grad(fake, theta)[0])
-    assert all((part == 0).all() == (not name.startswith("classifier")) for name, part in parts.items())
-
-
-@pytest.mark.parametrize("name", ["fedgps", "fedgps_cf"])
-def test_latent_variant_learns(play, name):
-    """On noise around one pattern per class, in a few rounds."""
-    method, progress, _ = play(name, SMALL | {"surrogate": "latent"}, rounds=6, sampled=4)
-    data = method.context.data
-    logits = method.net(progress.theta, normalise(data.test_images, data).double())
-    assert (logits.argmax(1) == data.test_labels).double().mean() > 0.9
-    assert set(progress.server) == {"mean", "participants"}
+# -- runs
 
 
 @pytest.mark.parametrize("options", [{}, {"preset": "paper"}, {"distance": "w1"}, {"distance": "mmd", "lambda_1": 0.1}])

@@ -41,5 +41,5 @@ def test_impossible_options_are_refused(start, option):
 @pytest.mark.parametrize("other", ["feddyn", "fedgps"])
 def test_methods_that_need_updates_from_the_global_model_are_refused(other):
     for outer, base in (("fedinit", other), (other, "fedinit")):
-        with pytest.raises(ValueError, match="cannot be combined: the server needs the clients' updates"):
+        with pytest.raises(ValueError, match="cannot be combined with FedInit: its server needs the clients' updates"):
             build(outer, {"base": base})

@@ -28,7 +28,6 @@ NEUTRAL = [
     ("fedlc", {"tau": 0.0}),
     ("fedrod", {"gamma": 0.0}),
     ("ccvr", {"epochs": 0}),
-    ("vhl", {"surrogate_classes": 0}),
     ("nucfl", {"beta": 0.0}),
     ("fednsam", {"gamma": 0.0, "rho": 0.0}),
     ("fednsam", {"gamma": 0.0, "rho": 0.0, "perturbation": "gradient"}),

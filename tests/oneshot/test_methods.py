@@ -124,15 +124,9 @@ def test_the_pool_grows_by_one_batch_of_bytes_per_epoch_with_what_the_teacher_sa
     newest = progress.clients[2]
     assert newest["images"].dtype == torch.uint8
     assert newest["images"].shape == (16, *digits.shape)
-    assert torch.equal(method.images(progress), newest["images"].float() / 255)
     logits = ensemble.logits(normalise(newest["images"], digits))
     U_r, U_c = (progress.server[name].float() for name in ("U_r", "U_c"))
     torch.testing.assert_close(newest["teacher"], stratified(logits, newest["labels"], U_r, U_c))
-
-
-def test_before_the_first_epoch_there_are_no_synthetic_images(begin, digits):
-    method, progress = begin("dense")
-    assert method.images(progress).shape == (0, *digits.shape)
 
 
 def test_a_later_round_starts_from_the_model_before_it_with_an_empty_pool(play, ensemble):

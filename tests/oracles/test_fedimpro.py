@@ -88,23 +88,22 @@ def weight_of(method: FedImpro, batch: Batch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("preset", ["authors", "paper"])
-@pytest.mark.parametrize("model", ["mlp", "cnn", "resnet18", "vgg9"])
-def test_01_without_drawn_features_it_is_fedavg_bit_for_bit(pool, model, preset):
+@pytest.mark.parametrize("model", ["mlp", "cnn", "resnet18"])  # dropout would draw other masks
+def test_01_while_drawn_features_weigh_nothing_it_is_fedavg_bit_for_bit(pool, model, preset):
     data = images(4, (1, 8, 8), 36)
     width = {"mlp": 0.1, "cnn": 0.1}.get(model, SETTING["width"])
 
     def play(method: str, options: dict) -> Progress:
         e = Experiment(method=method, method_options=options, model=model, **SETTING | {"width": width})
         bound, progress = prepare(e, data)
-        for _ in range(2):
-            play_round(bound, progress, pool)
+        play_round(bound, progress, pool)
         return progress
 
-    without, fedavg = play("fedimpro", {"preset": preset, "n_fake": 0}), play("fedavg", {})
+    apart = {"preset": preset, "joint_bn": False}  # in a joint pass BatchNorm knows them
+    without, fedavg = play("fedimpro", apart | {"schedule": "ramp"}), play("fedavg", {})
     assert torch.equal(without.theta, fedavg.theta)
     assert torch.equal(without.buffers, fedavg.buffers)
-    assert (without.server, without.clients) == ({}, {})
-    assert not torch.equal(play("fedimpro", {"preset": preset}).theta, fedavg.theta)
+    assert not torch.equal(play("fedimpro", apart | {"schedule": "constant"}).theta, fedavg.theta)
 
 
 def fake_part(method: FedImpro) -> FedImpro:
@@ -260,8 +259,7 @@ def test_05_step_of_the_running_mean_is_the_authors(model, cut, size, step):
 def averaged(method: FedImpro, old: dict[str, Tensor], sent: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """The server's statistics after a round in which the clients sent theirs."""
     theta = vector(*[0.0] * method.net.size)
-    counts = method.context.counts
-    uploads = [(1 / len(sent), k, {"delta": theta, "counts": counts[k], **stats}) for k, stats in enumerate(sent)]
+    uploads = [(1 / len(sent), k, {"delta": theta, **stats}) for k, stats in enumerate(sent)]
     return aggregate_uploads(method, old, theta, iter(uploads))[1]
 
 
@@ -273,15 +271,6 @@ def test_06_clients_without_a_class_vote_for_the_old_mean(beta_g, mean):
     assert new["mu"].flatten().tolist() == pytest.approx([mean, 1], abs=1e-15)
     assert new["s"].flatten().tolist() == pytest.approx([0.05 * mean, 0.3], abs=1e-15)
     assert (new["mu"][1], new["s"][1]) == (1, 0.3)  # nobody has class 1
-
-
-def test_06_weights_by_label_average_the_holders_only():
-    labels = torch.tensor([0, 1, 0, 1, 1, 1, 1, 1, 1, 1])  # class 0 is with the first two clients
-    data = dataclasses.replace(images(2, (1, 1, 1), 10), train_labels=labels)
-    method = bind(plain(), data, list(torch.arange(10).view(5, 2)), {"server_weights": "label_size"})
-    sent = [{"mu": column(m, 1), "s": column(0.1, 0.1)} for m in (3, 7, 1, 1, 1)]
-    new = averaged(method, {"mu": column(1, 1), "s": column(0.1, 0.1)}, sent)
-    assert new["mu"].flatten().tolist() == pytest.approx([5, 1], abs=1e-15)
 
 
 def test_07_noise_of_the_clients_averages_out():
@@ -318,7 +307,7 @@ def test_07_noise_of_the_clients_averages_out():
 )
 def test_08_labels_of_drawn_features_are_balanced(images, classes, rows):
     """Their number follows that of the images in the batch at hand, which may be the last, smaller one."""
-    method = one_feature({"fixed_std": 0.0}, classes, batch_size=128)
+    method = one_feature({"s_max": 0.0}, classes, batch_size=128)
     theta = vector(*[0.0] * method.net.size)
     batch = Batch(x=theta, y=torch.arange(images) % classes, **vars(visit_of(method, theta)))
     shared = method.broadcast(method.server_init(theta), theta)
@@ -367,24 +356,6 @@ def test_09_unclipped_it_is_the_unbiased_standard_deviation():
     notes = {"mu": column(5, 6), "s": column(0.01, 0.02)}
     method.follow(notes, column(0, 2), torch.tensor([0, 0]))
     assert float(notes["s"][0]) == pytest.approx(1.41421356, abs=5e-9)
-
-
-@pytest.mark.parametrize(
-    ("options", "s", "sent", "expected"),
-    [
-        ({}, 1.0, 1.0, 1.0),
-        ({"pooled": True}, 1.0, 1.0, math.sqrt(2)),
-        ({"pooled": True, "spread": "var"}, 1.0, 1.0, 2.0),
-        ({"pooled": True}, 0.3, 1.0, math.sqrt(2)),  # whatever the old value was
-        ({"pooled": True, "server_weights": "label_size"}, 0.3, 1.0, math.sqrt(2)),
-    ],
-)
-def test_10_pooled_spread_has_the_spread_of_the_means(options, s, sent, expected):
-    method = one_feature(options, clients=2)
-    old = {"mu": column(0.4, 7), "s": column(s, s)}
-    new = averaged(method, old, [{"mu": column(m, m), "s": column(sent, sent)} for m in (0, 2)])
-    assert new["mu"].flatten().tolist() == pytest.approx([1, 1], abs=1e-14)
-    assert new["s"].flatten().tolist() == pytest.approx([expected] * 2, abs=1e-14)
 
 
 # -- ramp, sizes, the gradient of the high part (14 to 16)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from paperlib.oneshot.aggregation import accuracy, averaged, averaged_accuracy, self_consistent, stratified
+from paperlib.oneshot.aggregation import accuracy, averaged, self_consistent, stratified
 from paperlib.oneshot.stratification import normalised
 
 
@@ -80,7 +80,7 @@ def test_without_a_label_every_class_is_scored_as_if_it_had_been_asked_for():
 
 def test_accuracies_of_ensembles_by_hand():
     logits, y = LOGITS[:, 1:], torch.tensor([2])
-    assert averaged_accuracy(logits, y) == 0  # [-1.5, 7, 2]
+    assert accuracy(averaged(logits), y) == 0  # [-1.5, 7, 2]
     assert accuracy(self_consistent(logits, U_r, U_c), y) == 100  # [-1.125, 1, 2.25]
     assert accuracy(stratified(LOGITS, Y, U_r, U_c), Y) == 100  # [2.5, -0.25, 1.5], [-0.375, 1, 2.25]
     assert accuracy(self_consistent(logits, U_r, U_c), torch.tensor([1])) == 0

@@ -108,11 +108,18 @@ def test_copies_of_one_network_fuse_to_it_bit_for_bit(name):
 # -- two different networks
 
 
+def aligned_of(
+    net: Network, theta: Tensor, buffers: Tensor, other: Tensor, align_output: bool = False
+) -> tuple[Tensor, Tensor]:
+    aligned = align(Model(net, theta, buffers), Model(net, other, buffers), align_output)
+    return aligned.theta, aligned.buffers
+
+
 @pytest.mark.parametrize("name", CHAINS)
 def test_alignment_changes_the_order_of_neurons_and_not_the_function(name):
     net, x = build(name, SHAPE, 10, width=1 / 16 if name == "vgg11" else 1 / 4), images()
     (theta, buffers), (other, _) = model(net), model(net, 1)
-    aligned, aligned_buffers = align(net, theta, buffers, other)
+    aligned, aligned_buffers = aligned_of(net, theta, buffers, other)
     expected = net(theta, x, buffers=buffers)
     assert expected.std(0).min() > 0.1
     assert torch.allclose(net(aligned, x, buffers=aligned_buffers), expected, atol=1e-5)
@@ -133,7 +140,7 @@ def test_the_match_has_the_least_total_distance_of_all():
     a, b = rows(theta), rows(other)
     cost = np.array([[np.linalg.norm(p - q) for p in a] for q in b])
     best = min(permutations(range(6)), key=lambda order: cost[range(6), order].sum())
-    aligned = net.split(align(net, theta, buffers, other)[0])
+    aligned = net.split(aligned_of(net, theta, buffers, other)[0])
     assert torch.equal(aligned["fc1.1.weight"], net.split(theta)["fc1.1.weight"][list(best)])
     assert list(best) != list(range(6))
 
@@ -146,7 +153,7 @@ def test_neurons_that_differ_by_their_bias_alone_are_told_apart():
     own["fc1.1.bias"].copy_(torch.tensor([-1.0, 1.0]))
     other = theta.clone()
     net.split(other)["fc1.1.bias"].copy_(torch.tensor([1.0, -1.0]))
-    assert net.split(align(net, theta, buffers, other)[0])["fc1.1.bias"].tolist() == [1.0, -1.0]
+    assert net.split(aligned_of(net, theta, buffers, other)[0])["fc1.1.bias"].tolist() == [1.0, -1.0]
 
 
 def test_the_longer_of_two_rows_does_not_attract_a_match():
@@ -158,7 +165,7 @@ def test_the_longer_of_two_rows_does_not_attract_a_match():
     net.split(other)["fc1.1.weight"].copy_(torch.tensor([[0.1, 1.0], [1.0, 0.1]]))
     for vector in (theta, other):
         net.split(vector)["fc1.1.bias"].zero_()
-    aligned = net.split(align(net, theta, buffers, other)[0])["fc1.1.weight"]
+    aligned = net.split(aligned_of(net, theta, buffers, other)[0])["fc1.1.weight"]
     assert torch.equal(aligned, torch.tensor([[0.0, 0.1], [10.0, 0.0]]))
 
 
@@ -170,7 +177,7 @@ def test_outputs_keep_their_place_unless_they_are_to_be_aligned():
     own = net.split(other)
     for leaf in ("weight", "bias"):
         own[f"classifier.{leaf}"].copy_(own[f"classifier.{leaf}"][order].clone())
-    kept, moved = (align(net, theta, buffers, other, align_output)[0] for align_output in (False, True))
+    kept, moved = (aligned_of(net, theta, buffers, other, align_output)[0] for align_output in (False, True))
     assert torch.equal(kept, theta) and torch.equal(moved, other)
     assert torch.allclose(net(moved, x), net(theta, x)[:, order])
 

@@ -1,5 +1,6 @@
 """Model stratification: scores, their normalisation, and how generators are trained."""
 
+from functools import partial
 from math import exp
 
 import pytest
@@ -11,15 +12,9 @@ from paperlib.networks import Network
 from paperlib.networks.layers import torch_default
 from paperlib.oneshot.ensemble import Ensemble, Model
 from paperlib.oneshot.generator import generator
-from paperlib.oneshot.stratification import normalised, scores, trace, traces
+from paperlib.oneshot.stratification import images_of, normalised, scores, trace, traces
 
 U = torch.tensor([[3, 1], [1, 1], [2, 6]], dtype=torch.float64)
-
-
-class Pixels:
-    """Networks see the pixels as they are."""
-
-    mean, std = (0.0,), (1.0,)
 
 
 def test_scores_are_normalised_over_the_clients_and_over_the_classes():
@@ -99,7 +94,7 @@ def draws(classes: int, dtype: torch.dtype = torch.float32, b: int = 64) -> tupl
 
 def test_a_client_with_two_classes_scores_high_on_them_only():
     G, thetas, z = draws(1)
-    found = traces(Ensemble([two_class_client()], [1.0], 10), G, lambda k, j: (thetas[0], z[0]), 30, Pixels)
+    found = traces(Ensemble([two_class_client()], [1.0], 10), partial(images_of, G), lambda k, j: (thetas[0], z[0]), 30)
     u = scores(found)[:, 0]
     assert u[:2].min() > 5 * u[2:].max()
     # The loss of a class that it does not know starts near ln(2 + 8 exp(-5)) + 5 = 5.72 and cannot fall below ln 10.
@@ -112,9 +107,9 @@ def test_ten_generators_at_once_score_as_ten_alone(dtype, tolerance):
     client = two_class_client()
     client = Model(client.net, client.theta.to(dtype), client.buffers.to(dtype))
     G, thetas, z = draws(10, dtype, b=16)
-    classes = torch.arange(10)
-    once = trace(client, G, thetas, z, classes, 30, Pixels, 1e-3)
-    alone = [trace(client, G, thetas[j : j + 1], z[j : j + 1], classes[j : j + 1], 30, Pixels, 1e-3) for j in range(10)]
+    classes, inputs = torch.arange(10), partial(images_of, G)
+    once = trace(client, inputs, thetas, z, classes, 30, 1e-3)
+    alone = [trace(client, inputs, thetas[j : j + 1], z[j : j + 1], classes[j : j + 1], 30, 1e-3) for j in range(10)]
     u, v = scores(once[None]), scores(torch.cat(alone)[None])
     assert ((u - v).abs() / v).max() < tolerance
 
@@ -122,7 +117,7 @@ def test_ten_generators_at_once_score_as_ten_alone(dtype, tolerance):
 def test_the_first_loss_is_that_of_the_untrained_generator_and_the_start_stays_as_it_is():
     client, (G, thetas, z) = two_class_client(), draws(1)
     before = thetas.clone()
-    losses = trace(client, G, thetas, z, torch.tensor([3]), 4, Pixels, 1e-3)
+    losses = trace(client, partial(images_of, G), thetas, z, torch.tensor([3]), 4, 1e-3)
     y = torch.full((64,), 3)
     assert losses.shape == (1, 4)
     torch.testing.assert_close(losses[0, 0], cross_entropy(client(G(thetas[0], z[0], train=True)).double(), y))

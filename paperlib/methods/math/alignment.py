@@ -32,22 +32,21 @@ def with_surrogates(
     return together + OWN_WEIGHT * supervised_contrastive(z_s, y_s)
 
 
-def with_prototypes(distance: str, z_s: Tensor, prototypes: Tensor, generator: torch.Generator | None) -> Tensor:
+def with_prototypes(distance: str, z_s: Tensor, prototypes: Tensor, generator: torch.Generator) -> Tensor:
     """Distance of surrogate features z_s [B_s, d] from the prototypes of their classes [B_s, d]; scalar.
 
     A prototype that is not finite is unknown and left out. "supcon": mean squared difference. generator: for "w1".
     """
     known = torch.isfinite(prototypes).all(1)
-    if distance == "supcon" and z_s.device.type != "cpu":  # without the host, which boolean indices wait for
+    if distance == "supcon":  # without boolean indices, which a GPU waits for
         squares = (z_s - prototypes).where(known[:, None], 0.0).square()
         return squares.sum() / (known.sum() * z_s.shape[1]).clamp(min=1)
     z_s, prototypes = z_s[known], prototypes[known]
     if not known.any():
         return z_s.sum()
     if distance == "w1":
-        assert generator is not None
         return sliced_wasserstein(z_s, prototypes, generator)
-    return mmd(z_s, prototypes) if distance == "mmd" else (z_s - prototypes).square().mean()
+    return mmd(z_s, prototypes)
 
 
 def supervised_contrastive(z: Tensor, y: Tensor) -> Tensor:

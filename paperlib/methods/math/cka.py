@@ -20,16 +20,10 @@ def alignment(x: Tensor, y: Tensor) -> Tensor:
     """
     if len(x) != len(y):
         raise ValueError(f"x has {len(x)} inputs and y has {len(y)}, but they must be the same inputs")
-    x, y = _centered(x), _centered(y)
+    x, y = (outputs - outputs.mean(0) for outputs in (x.flatten(1), y.flatten(1)))
     if len(x) < max(x.shape[1], y.shape[1]):
         gram_x, gram_y = x @ x.T, y @ y.T
         cross, within = (gram_x * gram_y).sum(), gram_x.norm() * gram_y.norm()
     else:
         cross, within = (y.T @ x).square().sum(), (x.T @ x).norm() * (y.T @ y).norm()
     return torch.where(within > 0, cross / within.where(within > 0, 1.0), 0.0)
-
-
-def _centered(x: Tensor) -> Tensor:
-    """[n, ...] -> [n, p] with columns of mean zero."""
-    x = x.flatten(1)
-    return x - x.mean(0)

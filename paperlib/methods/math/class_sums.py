@@ -1,7 +1,9 @@
-"""Sums per class."""
+"""Sums and means per class."""
 
 import torch
 from torch import Tensor
+
+from paperlib.federated.method import State
 
 
 def class_members(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
@@ -17,3 +19,21 @@ def add_class_sums(sums: Tensor, values: Tensor, y: Tensor) -> Tensor:
     if sums.device.type == "cpu":
         return sums.index_add_(0, y, values)
     return sums.addmm_(class_members(y, len(sums), sums.dtype), values)
+
+
+def start_class_means(notes: State, zeros: Tensor) -> None:
+    """Start `class_means` of values of length d in a client's notes; zeros: [C, d]."""
+    notes |= {"sums": zeros, "weights": zeros.new_zeros(len(zeros))}
+
+
+def add_to_class_means(notes: State, values: Tensor, y: Tensor, weight: float | Tensor = 1.0) -> None:
+    """Add values [n, d] of classes y [n], all of one weight, to the means that were started in ``notes``."""
+    add_class_sums(notes["sums"], weight * values, y)
+    notes["weights"].add_(weight * class_members(y, len(notes["weights"]), values.dtype).sum(1))
+
+
+def class_means(notes: State) -> Tensor:
+    """Mean of the values of every class, [C, d]; zero for a class without any."""
+    # Clamped to what divides nothing but zero: the weights of a class may all be tiny.
+    weights = notes["weights"].clamp(min=torch.finfo(notes["weights"].dtype).tiny)
+    return notes["sums"] / weights[:, None]

@@ -1,20 +1,14 @@
 """The classifier by itself: taken out of a network and put back, refitted to features, its gradients on features."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
+from paperlib.federated.context import Optimizer
 from paperlib.networks import Network
 from paperlib.random_streams import draw
 
 EPSILON = 1e-6  # added to the product of two norms
-
-
-def require_linear(name: str, net: Network) -> None:
-    """Refuse, with a ValueError, a network whose classifier the method ``name`` could not refit."""
-    kind = net.module("classifier")
-    if not isinstance(kind, nn.Linear):
-        raise ValueError(f"{name} refits a linear classifier, but this one is {type(kind).__name__}")
 
 
 def matrix_of(net: Network, theta: Tensor) -> Tensor:
@@ -41,29 +35,20 @@ def extended(z: Tensor, matrix: Tensor) -> Tensor:
 
 
 def refit(
-    matrix: Tensor,
-    z: Tensor,
-    y: Tensor,
-    generator: torch.Generator,
-    *,
-    epochs: int,
-    batch_size: int,
-    lr: float,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
+    matrix: Tensor, z: Tensor, y: Tensor, generator: torch.Generator, epochs: int, batch_size: int, optimizer: Optimizer
 ) -> Tensor:
     """The classifier [C, w] after SGD on the mean cross-entropy of features z [n, d] of classes y [n], from ``matrix``.
 
     generator: draws the order of every epoch.
     """
     x, target = extended(z, matrix), one_hot(y, len(matrix)).to(z)
-    matrix, buffer = matrix.clone(), torch.zeros_like(matrix)
+    matrix, buffer = matrix.clone(), optimizer.buffer
     for _ in range(epochs):
         order = draw(lambda: torch.randperm(len(x), generator=generator), x.device)
         for part, goal in zip(x[order].split(batch_size), target[order].split(batch_size), strict=True):
             r = (part @ matrix.mT).softmax(1).sub_(goal)  # gradient of the loss in the logits
-            buffer = torch.addmm(buffer, r.mT, part, beta=momentum, alpha=1 / len(part))
-            matrix.sub_(buffer.add_(matrix, alpha=weight_decay), alpha=lr)
+            buffer = torch.addmm(buffer, r.mT, part, beta=optimizer.momentum, alpha=1 / len(part))
+            optimizer.descend(matrix, buffer.add_(matrix, alpha=optimizer.weight_decay))
     return matrix
 
 

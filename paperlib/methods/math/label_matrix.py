@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import softmax
 
 from paperlib.federated.context import Context, Visit
-from paperlib.methods.math.class_sums import add_class_sums, class_members
+from paperlib.methods.math.class_sums import add_class_sums
 from paperlib.methods.math.passes import outputs_of
 
 EPSILON = 1e-8  # entries of P are at least this before a logarithm
@@ -28,32 +28,6 @@ def label_matrix(context: Context, theta: Tensor, visit: Visit) -> Tensor:
     for logits, y in outputs_of(context, theta, visit.buffers, context.indices[visit.client]):
         add_class_sums(sums, softmax(logits[:, :classes].double(), 1), y)  # FedGPS has further outputs
     return sums / visit.counts.to(theta.device).clamp(min=1)[:, None]
-
-
-def start_running(theta: Tensor, visit: Visit) -> None:
-    """Start the sums of `add_running` at zero."""
-    classes = len(visit.counts)
-    visit.notes["sums"] = torch.zeros(classes, classes, dtype=torch.float64, device=theta.device)
-    visit.notes["weights"] = torch.zeros(classes, dtype=torch.float64, device=theta.device)
-
-
-def add_running(visit: Visit, logits: Tensor, labels: list[tuple[float | Tensor, Tensor]]) -> None:
-    """Add the softmax outputs of a local step to the sums of their classes; logits: [B, C].
-
-    labels: (rho, y), of images with several labels y [B] of weights rho.
-    """
-    p, weights = softmax(logits.detach().double(), 1), visit.notes["weights"]
-    for rho, y in labels:
-        add_class_sums(visit.notes["sums"], rho * p, y)
-        members = class_members(y, len(weights), weights.dtype)
-        weights.addcmul_(members.sum(1), torch.as_tensor(rho, dtype=weights.dtype))
-
-
-def running_matrix(visit: Visit) -> Tensor:
-    """P as the mean of the outputs since `start_running`; float64 [C, C]."""
-    # Clamped to what divides nothing but zero: the weights of a class may all be a tiny rho.
-    least = torch.finfo(torch.float64).tiny
-    return visit.notes["sums"] / visit.notes["weights"].clamp(min=least)[:, None]
 
 
 def shift_matrix(p: Tensor, counts: Tensor, delta_miss: float) -> Tensor:

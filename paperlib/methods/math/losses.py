@@ -1,10 +1,13 @@
 """Losses of a mini-batch, and adjustments of its logits."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax
+
+from paperlib.federated.context import Batch
 
 MASKED = -1e9  # a logit that takes no part; finite, so that its gradient is zero and not NaN
 
@@ -74,6 +77,17 @@ def mdca(logits: Tensor, y: Tensor) -> Tensor:
     """Mean over the classes of |mean probability - share of the labels|; arguments as for `dca`."""
     member = (y[:, None] == torch.arange(logits.shape[1], device=y.device)).to(logits.dtype)
     return ((logits.softmax(1) - member).sum(0) / len(y)).abs().mean()
+
+
+def over_labels(batch: Batch, loss: Callable[[Batch], Tensor]) -> Tensor:
+    """rho l(y_a) + (1 - rho) l(y_b) for images mixed of two, l(y) for others; scalar.
+
+    loss: l, of a batch whose images have one label each.
+    """
+    if batch.partner is None:
+        return loss(batch)
+    first, second = (loss(replace(batch, y=y, partner=None)) for y in (batch.y, batch.partner))
+    return times(batch.rho, first) + times(1 - batch.rho, second)
 
 
 def times(factor: float | Tensor, loss: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Forward passes beside those of a local step."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -22,6 +22,20 @@ def teacher_logits(net: Network, batch: Batch) -> Tensor:
     """Logits [B, C] of the global model that the client received, in evaluation mode and without gradient."""
     with torch.no_grad():
         return net(batch.theta_global, batch.x, buffers=batch.buffers_global)
+
+
+def pass_both(
+    forward: Callable[[Tensor, Tensor], Tensor], x: Tensor, other: Tensor, buffers: Tensor, joint: bool
+) -> tuple[Tensor, Tensor]:
+    """Outputs for real inputs x [n, ...] and others [m, ...] in training mode; forward: (inputs, buffers) -> outputs.
+
+    joint: they pass together, so that BatchNorm couples them; or one after the other, where only the real ones enter
+    the running statistics, ``buffers``.
+    """
+    if joint:
+        both = forward(torch.cat([x, other]), buffers)
+        return both[: len(x)], both[len(x) :]
+    return forward(x, buffers), forward(other, buffers.clone())
 
 
 def outputs_of(
