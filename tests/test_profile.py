@@ -262,9 +262,9 @@ def test_a_run_is_found_by_digest_folder_and_file_and_left_alone(cli, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("metod=gc_fed",), "'metod=gc_fed': no field 'metod'; did you mean 'method'?"),
+        (("metod=gc_fed",), "'metod=gc_fed': no field 'metod' (did you mean 'method'?)"),
         (("color=[red]",), "'color=[red]': no field 'color'; the fields are"),
-        (("model=cnnn",), "unknown model 'cnnn'; did you mean 'cnn'?; choose one of mlp,"),
+        (("model=cnnn",), "unknown model 'cnnn' (did you mean 'cnn'?); choose one of mlp,"),
         (("clients=many",), "clients is 'many', but must be a whole number"),
         (("0123456789abcdef",), "'0123456789abcdef' is neither field=value, nor the file or folder of a run"),
         (("dataset=digits", "gc_fed"), "'gc_fed' is not of the form field=value"),
