@@ -22,12 +22,6 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.faults
 
 
-@pytest.fixture(autouse=True)
-def patience(monkeypatch):
-    """Ray gives up after half a minute when the machine is busy."""
-    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "300")
-
-
 def test_a_run_of_a_node_that_leaves_goes_on_on_another_with_the_same_bits(tiny, tmp_path, monkeypatch, survived):
     """No task touches the folder of the store, whose name it only knows; its machine has another working folder."""
     from ray.cluster_utils import Cluster
