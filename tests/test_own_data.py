@@ -125,7 +125,7 @@ def test_arrays_of_medmnist_and_keras_are_read(tmp_path, image, label):
     [
         (np.full((7, 7), 30_000, np.uint16), [117]), (np.full((7, 7), True), [255]),
         (Image.new("LA", (7, 7), (200, 128)), [100]), (Image.new("RGBA", (7, 7), (255, 0, 0, 0)), [0]),
-        (Image.new("RGB", (7, 7), (9, 9, 9)), [9]),
+        (Image.new("RGB", (7, 7), (9, 9, 9)), [9]), (Image.new("L", (7, 7), 9).convert("P"), [9]),
         (np.full((7, 7), 0.5, np.float32), "mode F has no fixed range"),
         (np.full((7, 7), 7, np.int32), "mode I has no fixed range"),
         (None, "cannot be read as an image"),

@@ -229,6 +229,13 @@ def cli(monkeypatch, tmp_path):
 FEW = ("dataset=digits", "train_size=240", "model=mlp", "width=0.1", "clients=6", "sampled=3", "--rounds", "1")
 
 
+def test_words_as_python_and_hydra_write_them_are_taken():
+    assert described(["partition=iid", "alpha=None", "augment=True"]) == Experiment(
+        partition="iid", alpha=None, augment=True
+    )
+    assert described(["augment=False"]) == Experiment(augment=False)
+
+
 def test_command_prints_every_part_and_stores_nothing(cli, tmp_path):
     answer = cli(*FEW, "method=gc_fed", "--trace", str(tmp_path / "trace.json"))
     assert answer.exit_code == 0

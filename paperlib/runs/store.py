@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 import warnings
 from collections import Counter
@@ -134,7 +135,8 @@ class Store:
         if not isinstance(place, Path | str) or (os.path.lexists(place) and not os.path.isdir(place)):
             raise ValueError(f"{name} is {quote(place)}, but must be a folder, or None for the usual one")
         if "://" in str(place):
-            raise ValueError(f"{name} is {quote(place)}, but must be a folder; sync it, see docs/scale.md")
+            named = re.sub("//[^/]*@", "//...@", str(place))  # without a password
+            raise ValueError(f"{name} is {quote(named)}, but must be a folder; sync it, see docs/scale.md")
         self.path = Path(place)
 
     def note(self, text: str) -> None:
