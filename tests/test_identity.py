@@ -165,15 +165,32 @@ def test_a_changed_method_has_another_fingerprint(name):
     assert code(typed(METHOD)) != code(typed(METHOD.replace(*CHANGES[name])))
 
 
+IN_A_FUNCTION = (
+    METHOD
+    + """
+
+def made():
+    class Inner(Half):
+        def finish(self, theta, server):
+            return shrink(super().finish(theta, server))
+
+    return Inner
+
+
+Inner = made()
+"""
+)
+
+
 def test_the_same_method_has_the_same_fingerprint_wherever_it_is(tmp_path):
     other_lines = METHOD.replace("FACTOR = 0.5", "\n\n# said at length\nFACTOR = 0.5").replace("OTHER = 3", "OTHER = 4")
     assert code(typed(METHOD)) == code(typed(other_lines))
-    packed = tmp_path / "method"
-    packed.write_bytes(cloudpickle.dumps(typed(METHOD)))
+    packed, methods = tmp_path / "method", [typed(METHOD), typed(IN_A_FUNCTION, "Inner")]
+    packed.write_bytes(cloudpickle.dumps(methods))
     script = "import cloudpickle, sys\nfrom paperlib.runs.fingerprints import code\n"
-    script += "print(code(cloudpickle.loads(open(sys.argv[1], 'rb').read())))"
+    script += "print(*map(code, cloudpickle.loads(open(sys.argv[1], 'rb').read())))"
     done = subprocess.run([sys.executable, "-c", script, packed], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == code(typed(METHOD))
+    assert done.stdout.split() == [*map(code, methods)]
 
 
 def test_methods_of_the_package_need_no_fingerprint():
