@@ -35,7 +35,7 @@ def quote(value: object) -> str:
 
 
 def meant(value: object, choices: Collection[str]) -> str:
-    """``; did you mean 'gc_fed'?``, said of a wrong name; empty where no choice is like it.
+    """`` (did you mean 'gc_fed'?)``, said of a wrong name; empty where no choice is like it.
 
     Alike are names but for case and signs (GC-Fed), names with that number (5: T5, F5), else names of similar letters.
     """
@@ -45,7 +45,7 @@ def meant(value: object, choices: Collection[str]) -> str:
     if not alike and word:
         close = get_close_matches(word, bare.values(), n=1, cutoff=0.7)
         alike = [choice for choice in choices if bare[choice] in close][:1]
-    return f"; did you mean {' or '.join(map(repr, alike))}?" if alike else ""
+    return f" (did you mean {' or '.join(map(repr, alike))}?)" if alike else ""
 
 
 def _bare(text: str) -> str:

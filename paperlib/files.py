@@ -36,7 +36,10 @@ class DamagedFile(ValueError):
     """A file is missing, its content has changed, or it has the format of an older version, which is not read."""
 
     def __init__(self, path: Path, consequence: str = "", what: str = "is damaged"):
-        super().__init__(f"{path} {what}{consequence}")
+        super().__init__(path, consequence, what)  # with these, another process makes it anew
+
+    def __str__(self) -> str:
+        return "{0} {2}{1}".format(*self.args)
 
 
 def opened(path: Path) -> io.BufferedReader:
@@ -98,7 +101,8 @@ def write(path: Path, content: bytes) -> None:
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
     """Replace a JSON file by a record and its SHA-256."""
-    write(path, json.dumps({**record, "check": _check(record)}, indent=1).encode())
+    as_read = json.loads(json.dumps(record))  # numeric keys become text, which changes their order
+    write(path, json.dumps({**record, "check": _sha256(as_read)}, indent=1).encode())
 
 
 def read_record(path: Path, sealed: str) -> dict[str, Any]:
@@ -109,7 +113,7 @@ def read_record(path: Path, sealed: str) -> dict[str, Any]:
     try:
         record = json.loads(read(path))
         check = record.pop("check", None)
-        damaged = check != _check(record) if check is not None else sealed in record
+        damaged = check != _sha256(record) if check is not None else sealed in record
     except DamagedFile:
         raise
     except (ValueError, AttributeError, TypeError, RecursionError):
@@ -168,9 +172,8 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check(record: Mapping[str, Any]) -> str:
-    as_read = json.loads(json.dumps(record))  # numeric keys become text, which changes their order
-    return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
+def _sha256(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager

@@ -41,6 +41,14 @@ def folders_outside_the_checkout(tmp_path_factory: pytest.TempPathFactory) -> It
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def ray_is_patient() -> Iterator[None]:
+    """On a busy machine its start takes longer than the half minute after which it gives up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_raylet_start_wait_time_s", "300")
+        yield
+
+
 @pytest.fixture(autouse=True)
 def every_round_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the disk is at the moment: tests count the rounds that an interrupted run has behind it."""

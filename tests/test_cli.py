@@ -71,10 +71,10 @@ def test_a_method_under_another_name_is_recognised_and_a_wild_one_is_not():
 
 def test_a_field_under_another_name_is_answered_in_a_sentence():
     with pytest.raises(
-        ValueError, match=r"no field 'batchsize'; did you mean 'batch_size'\?; the fields are dataset, "
+        ValueError, match=r"no field 'batchsize' \(did you mean 'batch_size'\?\); the fields are dataset, "
     ):
         Experiment(batchsize=10)
-    with pytest.raises(ValueError, match="no field 'learning_rate'; did you mean 'lr'"):
+    with pytest.raises(ValueError, match=r"no field 'learning_rate' \(did you mean 'lr'"):
         Experiment().replace(learning_rate=0.1)
 
 

@@ -1,5 +1,6 @@
 """A finished result is an answer only to the question it was made for, and the caller's torch changes no bit."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from paperlib.methods import REGISTRY
 from paperlib.runs import fingerprints
 from paperlib.runs import store as store_module
 from paperlib.runs.fingerprints import changed, code
+from paperlib.runs.profile import profile
 from paperlib.runs.store import Store
 
 STREAM = np.random.default_rng(0)
@@ -70,6 +72,16 @@ def test_a_finished_run_is_no_answer_for_a_replaced_data_set(mine, store, tmp_pa
     aside = store / f"{e.digest}.aside-1"
     assert {"summary.json", "parameters.safetensors", "history.jsonl"} <= {path.name for path in aside.iterdir()}
     assert list(Store(store).digests()) == [e.digest]
+
+
+def test_a_run_with_a_partition_file_is_no_answer_for_a_replaced_data_set_either(mine, store, tmp_path):
+    e, images = mine
+    (tmp_path / "split.json").write_text(json.dumps([list(range(client, 600, 6)) for client in range(6)]))
+    e = e.replace(partition=str(tmp_path / "split.json"))
+    assert {"data set mine", "images of mine"} <= quiet_run(e, store).summary["fingerprints"].keys()
+    write_set(tmp_path / "sets", replaced(images))
+    with pytest.warns(UserWarning, match="data set mine changed since"):
+        assert Store(store).finished(e) is None
 
 
 def test_no_rounds_on_replaced_data_follow_those_on_the_old(mine, store, tmp_path, interrupt_after):
@@ -153,15 +165,32 @@ def test_a_changed_method_has_another_fingerprint(name):
     assert code(typed(METHOD)) != code(typed(METHOD.replace(*CHANGES[name])))
 
 
+IN_A_FUNCTION = (
+    METHOD
+    + """
+
+def made():
+    class Inner(Half):
+        def finish(self, theta, server):
+            return shrink(super().finish(theta, server))
+
+    return Inner
+
+
+Inner = made()
+"""
+)
+
+
 def test_the_same_method_has_the_same_fingerprint_wherever_it_is(tmp_path):
     other_lines = METHOD.replace("FACTOR = 0.5", "\n\n# said at length\nFACTOR = 0.5").replace("OTHER = 3", "OTHER = 4")
     assert code(typed(METHOD)) == code(typed(other_lines))
-    packed = tmp_path / "method"
-    packed.write_bytes(cloudpickle.dumps(typed(METHOD)))
+    packed, methods = tmp_path / "method", [typed(METHOD), typed(IN_A_FUNCTION, "Inner")]
+    packed.write_bytes(cloudpickle.dumps(methods))
     script = "import cloudpickle, sys\nfrom paperlib.runs.fingerprints import code\n"
-    script += "print(code(cloudpickle.loads(open(sys.argv[1], 'rb').read())))"
+    script += "print(*map(code, cloudpickle.loads(open(sys.argv[1], 'rb').read())))"
     done = subprocess.run([sys.executable, "-c", script, packed], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == code(typed(METHOD))
+    assert done.stdout.split() == [*map(code, methods)]
 
 
 def test_methods_of_the_package_need_no_fingerprint():
@@ -213,6 +242,15 @@ def test_what_a_run_changes_in_its_own_code_is_no_change(tiny, store, monkeypatc
         quiet_run(one, store, on_round=lambda row: pytest.fail("the same code is played again"))
     kind.end.__globals__["FACTOR"] = 0.25
     assert code(kind) != fresh
+
+
+def test_what_a_profile_changes_in_a_method_is_no_change(tiny, store, monkeypatch):
+    e = tiny.replace(method="noting")
+    monkeypatch.setitem(REGISTRY, "noting", typed(NOTING))
+    profile(e, rounds=1)
+    quiet_run(e, store)
+    monkeypatch.setitem(REGISTRY, "noting", typed(NOTING))  # as in a new process
+    quiet_run(e, store, on_round=lambda row: pytest.fail("the same code is played again"))
 
 
 def test_a_run_of_a_built_in_method_is_no_answer_for_another_of_its_name(tiny, store, monkeypatch):

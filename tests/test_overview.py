@@ -96,4 +96,4 @@ def test_the_command_shows_the_table_at_any_width(monkeypatch, table, width):
 def test_the_command_shows_one_method_or_says_what_there_is():
     assert "c_scale = '1/N'" in CliRunner().invoke(app, ["methods", "scaffold"]).output
     answer = CliRunner().invoke(app, ["methods", "scafold"])
-    assert answer.exit_code == 2 and "unknown method 'scafold'; did you mean 'scaffold'" in answer.output
+    assert answer.exit_code == 2 and "unknown method 'scafold' (did you mean 'scaffold'" in answer.output

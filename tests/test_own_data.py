@@ -125,7 +125,7 @@ def test_arrays_of_medmnist_and_keras_are_read(tmp_path, image, label):
     [
         (np.full((7, 7), 30_000, np.uint16), [117]), (np.full((7, 7), True), [255]),
         (Image.new("LA", (7, 7), (200, 128)), [100]), (Image.new("RGBA", (7, 7), (255, 0, 0, 0)), [0]),
-        (Image.new("RGB", (7, 7), (9, 9, 9)), [9]),
+        (Image.new("RGB", (7, 7), (9, 9, 9)), [9]), (Image.new("L", (7, 7), 9).convert("P"), [9]),
         (np.full((7, 7), 0.5, np.float32), "mode F has no fixed range"),
         (np.full((7, 7), 7, np.int32), "mode I has no fixed range"),
         (None, "cannot be read as an image"),
@@ -169,3 +169,27 @@ def test_what_makes_no_pack_is_refused_before_anything_is_written(tmp_path, name
     with pytest.raises(ValueError, match=message):
         packing.pack_from(name, tmp_path / source, **options)
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["theirs.npz"]
+
+
+def test_the_orientation_that_a_camera_notes_is_that_of_the_image(tmp_path):
+    rows = np.repeat(np.arange(0, 240, 30, dtype=np.uint8)[:, None], 8, axis=1)
+    turned = Image.Exif()
+    turned[0x0112] = 6  # to be shown turned by 90 degrees clockwise
+    for kind in ("a", "b"):
+        (tmp_path / "mine" / kind).mkdir(parents=True)
+        for i in range(5):
+            Image.fromarray(rows).save(tmp_path / "mine" / kind / f"{i}.png", exif=turned)
+    _, mine = made(tmp_path / "mine")
+    assert (mine.train_images[:, 0] == torch.from_numpy(np.rot90(rows, -1).copy())).all()
+
+
+def test_a_folder_of_save_to_disk_is_read(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    columns = {"image": [picture(10 * i) for i in range(10)], "label": [i % 2 for i in range(10)]}
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+    whole = datasets.Dataset.from_dict(columns, features=features)
+    whole.save_to_disk(tmp_path / "one")
+    _, mine = made(tmp_path / "one")
+    assert mine.classes == ("a", "b") and len(mine.train_labels) + len(mine.test_labels) == 10
+    datasets.DatasetDict({"train": whole, "test": whole}).save_to_disk(tmp_path / "two")
+    assert made(tmp_path / "two")[1].test_labels.bincount().tolist() == [5, 5]

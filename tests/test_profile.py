@@ -229,6 +229,13 @@ def cli(monkeypatch, tmp_path):
 FEW = ("dataset=digits", "train_size=240", "model=mlp", "width=0.1", "clients=6", "sampled=3", "--rounds", "1")
 
 
+def test_words_as_python_and_hydra_write_them_are_taken():
+    assert described(["partition=iid", "alpha=None", "augment=True"]) == Experiment(
+        partition="iid", alpha=None, augment=True
+    )
+    assert described(["augment=False"]) == Experiment(augment=False)
+
+
 def test_command_prints_every_part_and_stores_nothing(cli, tmp_path):
     answer = cli(*FEW, "method=gc_fed", "--trace", str(tmp_path / "trace.json"))
     assert answer.exit_code == 0
@@ -262,9 +269,9 @@ def test_a_run_is_found_by_digest_folder_and_file_and_left_alone(cli, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("metod=gc_fed",), "'metod=gc_fed': no field 'metod'; did you mean 'method'?"),
+        (("metod=gc_fed",), "'metod=gc_fed': no field 'metod' (did you mean 'method'?)"),
         (("color=[red]",), "'color=[red]': no field 'color'; the fields are"),
-        (("model=cnnn",), "unknown model 'cnnn'; did you mean 'cnn'?; choose one of mlp,"),
+        (("model=cnnn",), "unknown model 'cnnn' (did you mean 'cnn'?); choose one of mlp,"),
         (("clients=many",), "clients is 'many', but must be a whole number"),
         (("0123456789abcdef",), "'0123456789abcdef' is neither field=value, nor the file or folder of a run"),
         (("dataset=digits", "gc_fed"), "'gc_fed' is not of the form field=value"),

@@ -123,7 +123,7 @@ def test_one_shot_methods_have_cards():
 
 
 def test_an_unknown_method_is_refused_in_one_sentence():
-    with pytest.raises(ValueError, match="unknown method 'scafold'; did you mean 'scaffold'"):
+    with pytest.raises(ValueError, match="unknown method 'scafold' \\(did you mean 'scaffold'"):
         card.method_card("scafold")
 
 

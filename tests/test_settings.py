@@ -158,8 +158,8 @@ LINE = "gc_fed,FedProx,fedprox,,option,mu,0.1,authors' code,,"
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        (LINE.replace("gc_fed", "gcfed"), "line 2: unknown paper 'gcfed'; did you mean 'gc_fed'"),
-        (LINE.replace(",fedprox", ",fedproxx"), "line 2: unknown method 'fedproxx'; did you mean 'fedprox'"),
+        (LINE.replace("gc_fed", "gcfed"), "line 2: unknown paper 'gcfed' .did you mean 'gc_fed'"),
+        (LINE.replace(",fedprox", ",fedproxx"), "line 2: unknown method 'fedproxx' .did you mean 'fedprox'"),
         (LINE.replace("mu", "nu"), "line 2: fedprox has no option 'nu'; its options are: mu"),
         (LINE.replace("0.1", '"""x"""'), "line 2: mu of fedprox is 'x', which is not of the kind float"),
         (LINE.replace("0.1", "x"), "line 2: "),

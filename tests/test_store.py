@@ -480,10 +480,10 @@ def test_two_machines_with_clocks_an_hour_apart_share_a_folder(tiny, tmp_path):
 # -- what is no store
 
 
-@pytest.mark.parametrize("address", ["s3://bucket/runs", "file:///runs"])
+@pytest.mark.parametrize("address", ["s3://bucket/runs", "file:///runs", "sftp://user:secret@host/runs"])
 def test_an_address_is_refused_with_what_to_do_instead(tiny, monkeypatch, tmp_path, address):
     monkeypatch.chdir(tmp_path)
-    said = f"'{address}', but must be a folder; sync it, see docs/scale.md"
+    said = f"'{address.replace('user:secret', '...')}', but must be a folder; sync it, see docs/scale.md"
     with pytest.raises(ValueError, match=re.escape(f"store is {said}")):
         run(tiny, store=address)
     monkeypatch.setenv("PAPERLIB_RUNS", address)

@@ -52,7 +52,7 @@ def sentences(stopped: str = "the same command continues from here") -> Iterator
 
     Answer Ctrl-C, or a signal to end, with what to do next.
     """
-    from paperlib.runs.executors import WorkerDied
+    from paperlib.runs.keeper import WorkerDied
 
     def end(*_: object) -> None:
         raise KeyboardInterrupt

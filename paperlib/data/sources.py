@@ -85,11 +85,11 @@ def tiny_imagenet(folder: Path) -> Source:
 
     Classes are the WordNet ids in sorted order. Grey images become RGB.
     """
-    classes = tuple(sorted(path.name for path in (folder / "train").iterdir() if path.is_dir()))
+    classes = tuple(sorted(path.name for path in (folder / "train").glob("[!.]*") if path.is_dir()))
     index = {name: i for i, name in enumerate(classes)}
     train = []
     for name in classes:
-        train += [(path, index[name]) for path in sorted((folder / "train" / name / "images").glob("*.JPEG"))]
+        train += [(path, index[name]) for path in sorted((folder / "train" / name / "images").glob("[!.]*.JPEG"))]
     annotations = folder / "val" / "val_annotations.txt"
     test = []
     try:
@@ -132,7 +132,7 @@ def femnist(folder: Path) -> Source:
 def _leaf(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(images uint8 [N, 28, 28], labels int64 [N], users [N]) of all JSON files of a folder."""
     images, labels, users = [], [], []
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob("[!.]*.json")):
         try:
             for user, x, y in _leaf_users(path):
                 pixels_fit = x.shape == (len(y), 784) and x.min() >= 0 and x.max() <= 1  # which NaN is not

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -51,7 +51,7 @@ class ClientStates(MutableMapping[int, State]):
             if client in self._changed:
                 return dict(self._changed[client])
             if client not in self._clean:
-                self._clean[client] = self._read(client)
+                self._clean[client] = self.read(client)
                 self.bytes_held += _size(self._clean[client])
             self._clean.move_to_end(client)
             state = dict(self._clean[client])
@@ -95,9 +95,7 @@ class ClientStates(MutableMapping[int, State]):
         """Write changed states into new files, and point ``files`` to them; older files stay."""
         with self._lock:
             for client, state in self._changed.items():
-                path = self._path(client, round)
-                sha256 = write_tensors(path, state)
-                self.files[client] = ClientFile(round, path.stat().st_size, sha256)
+                self.files[client] = self.write(client, round, state)
                 self._clean[client] = state
             self._changed = {}
             self._trim()
@@ -109,11 +107,22 @@ class ClientStates(MutableMapping[int, State]):
             if not is_file(path) or path.stat().st_size != file.bytes:
                 raise DamagedFile(path)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process knows the files, but no states that are not saved."""
+        return ClientStates, (self.folder, self.device, self.files)
+
     def _path(self, client: int, round: int) -> Path:
         assert self.folder is not None
         return self.folder / f"client-{client}-{round}.safetensors"
 
-    def _read(self, client: int) -> State:
+    def write(self, client: int, round: int, state: State) -> ClientFile:
+        """Write the file of a client, saved in this round."""
+        path = self._path(client, round)
+        sha256 = write_tensors(path, state)
+        return ClientFile(round, path.stat().st_size, sha256)
+
+    def read(self, client: int) -> State:
+        """Read the newest file of a client."""
         path, sha256 = self.path(client), self.files[client].sha256
         try:
             return read_tensors(path, sha256, self.device)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -33,6 +33,11 @@ class Progress:
     devices: Counter[str] = field(default_factory=Counter)
     machines: Counter[str] = field(default_factory=Counter)
     finite_models: dict[int, Tensor] = field(default_factory=dict)
+
+    def on(self, here: torch.device | str) -> "Progress":
+        """A copy on this device, without ``finite_models``."""
+        server = {name: tensor.to(here, copy=True) for name, tensor in self.server.items()}
+        return replace(self, theta=self.theta.to(here), buffers=self.buffers.to(here), server=server, finite_models={})
 
     @property
     def finite(self) -> bool:

@@ -1,13 +1,10 @@
 """The clients' training before their upload. The trained models are stored, so that all one-shot methods share them."""
 
-import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,20 +16,24 @@ from paperlib.experiment import Experiment
 from paperlib.federated.context import Context
 from paperlib.federated.engines import Engine, RoundPlan
 from paperlib.federated.local import ClientTask, Trained, train_client
-from paperlib.files import DamagedFile, read_record, read_tensors, remove, write_record, write_tensors
 from paperlib.methods import FedAvg
 from paperlib.oneshot.ensemble import Model
 from paperlib.random_streams import torch_rng
 
-FOLDER, RECORD = "clients", "models.json"  # in a store; in the folder of the same clients
+FOLDER = "clients"  # in a store
+
+
+class Models(Protocol):
+    """Trained models in a store: client -> theta and buffers, empty for one that has not been trained."""
+
+    def read(self, k: int) -> dict[str, Tensor]: ...
+    def write(self, k: int, model: Mapping[str, Tensor]) -> None: ...
 
 
 class ModelFolders(Protocol):
     """Stores the clients' trained models between runs: a store of runs."""
 
-    path: Path
-
-    def shared(self, name: str) -> AbstractContextManager[Path]: ...
+    def shared(self, name: str, made_with: Mapping[str, str]) -> AbstractContextManager[Models]: ...
     def has(self, name: str) -> bool: ...
     def drop(self, name: str) -> None: ...
 
@@ -72,36 +73,32 @@ class Clients:
         """Weights of the clients in a plain average, by number of samples or uniform."""
         return self.methods[0].weights(self.present)
 
-    def models(self, round: int, theta: Tensor, buffers: Tensor, engine: Engine, pool: Executor) -> list[Model]:
+    def models(
+        self, round: int, theta: Tensor, buffers: Tensor, engine: Engine, pool: Executor, begun: bool = False
+    ) -> list[Model]:
         """The models of the clients ``present`` in communication round ``round`` (from 1), trained now or stored.
 
         theta [P], buffers [Q]: the server's model, where clients start after round 1. In round 1 they start from random
-        parameters: common ones, or different ones if their networks differ.
+        parameters: common ones, or different ones if their networks differ. Raises ValueError if the server has
+        ``begun`` a later round of which a stored model is missing or damaged.
         """
         if self.kept is None:
             results = self._trained(round, theta, buffers, (), engine, pool)
             return [Model(self.methods[k].net, trained.theta, trained.buffers) for k, trained in results]
-        with self.kept.shared(self.folder(round)) as folder:  # one process trains them, the others wait
+        with self.kept.shared(self.folder(round), self.made_with) as folder:  # one process trains them, the others wait
             models = self._stored(folder, theta.device)
+            if begun and round > 1 and len(models) < len(self.present):
+                lacking = f"{self.folder(round)} lacks models, without which the run cannot go on"
+                raise ValueError(f"{lacking}: run it with resume=False")
             for k, trained in self._trained(round, theta, buffers, list(models), engine, pool):
-                tensors = {"theta": trained.theta, "buffers": trained.buffers}
-                sha256 = write_tensors(folder / f"{k}.safetensors", tensors)
+                folder.write(k, {"theta": trained.theta, "buffers": trained.buffers})
                 # A file that another machine keeps may be seen late: what was trained is not read back.
-                models[k] = sha256, Model(self.methods[k].net, trained.theta, trained.buffers)
-                sums = {str(client): sha256 for client, (sha256, _) in models.items()}
-                write_record(folder / RECORD, {"files": sums, "fingerprints": self.made_with})
-        return [models[k][1] for k in self.present]
+                models[k] = Model(self.methods[k].net, trained.theta, trained.buffers)
+        return [models[k] for k in self.present]
 
     def folder(self, round: int) -> str:
         """Return the place in the store of the models of a communication round."""
         return f"{FOLDER}/{self.shared if round == 1 else f'{self.later}-{round}'}"
-
-    def check(self, round: int, begun: bool) -> None:
-        """Raise ValueError if the server has begun a later round of which a stored model is missing or damaged."""
-        if begun and round > 1 and self.kept is not None:
-            folder = self.kept.path / self.folder(round)
-            if len(self._stored(folder, "cpu")) < len(self.present):
-                raise ValueError(f"{folder} lacks models, without which the run cannot go on: run it with resume=False")
 
     def forget(self, round: int) -> None:
         """Delete the stored models of a communication round after the first."""
@@ -116,23 +113,13 @@ class Clients:
         generator = torch_rng(self.experiment.seed, "initial parameters", 0, own)
         return net.initial(generator).to(theta), net.initial_buffers().to(theta)
 
-    def _stored(self, folder: Path, device: torch.device | str) -> dict[int, tuple[str, Model]]:
-        """SHA-256 and model of the clients that have been trained; a file that is not what was written is removed."""
-        record = recorded(folder)
-        sums = record["files"] if record.get("fingerprints") == self.made_with else {}
+    def _stored(self, folder: Models, device: torch.device | str) -> dict[int, Model]:
+        """The models of the clients that have been trained."""
         models = {}
         for k in self.present:
-            path, net = folder / f"{k}.safetensors", self.methods[k].net
-            sha256, tensors = str(sums.get(str(k))), {}
-            with suppress(DamagedFile):
-                tensors = read_tensors(path, sha256, device)
+            net, tensors = self.methods[k].net, folder.read(k)
             if {name: t.numel() for name, t in tensors.items()} == {"theta": net.size, "buffers": net.buffer_size}:
-                models[k] = sha256, Model(net, tensors["theta"], tensors["buffers"])
-            elif os.path.lexists(path):
-                warnings.warn(
-                    f"{path} is damaged or was made with something else: client {k} trains again", stacklevel=2
-                )
-                remove(path)
+                models[k] = Model(net, tensors["theta"].to(device), tensors["buffers"].to(device))
         return models
 
     def _trained(
@@ -147,15 +134,6 @@ class Clients:
         if self.heterogeneous:
             return zip(missing, pool.map(lambda k: train_client(*tasks[k]), missing), strict=True)
         return zip(missing, engine.train(_Cohort(self.methods[0], missing, tasks), pool), strict=True)
-
-
-def recorded(folder: Path) -> dict[str, Any]:
-    """The record of the trained models in a folder: ``files``, client -> SHA-256, empty without a valid record."""
-    with suppress(DamagedFile):
-        record = read_record(folder / RECORD, sealed="files")
-        if isinstance(record.get("files"), dict):
-            return record
-    return {"files": {}}
 
 
 class _Cohort:

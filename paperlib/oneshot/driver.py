@@ -39,8 +39,7 @@ def simulate(
     while progress.round < e.rounds * method.epochs and progress.finite:
         round, t = progress.round // method.epochs + 1, progress.round % method.epochs + 1
         if ensemble is None or t == 1:
-            clients.check(round, begun=t > 1)
-            models = clients.models(round, progress.theta, progress.buffers, engine, pool)
+            models = clients.models(round, progress.theta, progress.buffers, engine, pool, begun=t > 1)
             ensemble = Ensemble(models, clients.shares, method.context.data.num_classes)
         started = seconds_now(progress.theta.device)
         if t == 1:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
@@ -119,11 +118,14 @@ def _column(name: str, values: Sequence[object]) -> pa.Array:
     return pa.array(texts, pa.string()).dictionary_encode()
 
 
-def _rounds(chunk: Sequence[Finished]) -> tuple[np.ndarray, pd.DataFrame]:
-    """Return the place of its run in the chunk for every evaluated round, and the rounds' numbers."""
-    histories = [pd.DataFrame(run.history(), dtype=float) for run in chunk]
-    which = np.repeat(np.arange(len(chunk)), list(map(len, histories)))
-    return which, pd.concat(histories, ignore_index=True)
+def _rounds(chunk: Sequence[Finished]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return the place of its run in the chunk for every evaluated round, and the rounds' numbers by name."""
+    histories = [run.history() for run in chunk]
+    counts = [len(history["round"]) for history in histories]
+    pairs = list(zip(histories, counts, strict=True))
+    names = dict.fromkeys(name for history in histories for name in history)
+    values = {n: np.concatenate([np.array(h.get(n, [None] * count), float) for h, count in pairs]) for n in names}
+    return np.repeat(np.arange(len(chunk)), counts), values
 
 
 def dictionary(schema: pa.Schema, filled: Mapping[str, int]) -> str:

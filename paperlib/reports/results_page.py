@@ -41,7 +41,8 @@ def write_page(folder: Path | None = None, store: Path | str | None = None) -> P
         raise ValueError("the page of results is drawn by Altair, which is not installed: pip install 'paperlib[site]'")
     import vl_convert
 
-    judged = [gathered(paper, entries(paper), scale) for paper in TITLES for scale in COMPARED]
+    printed = {paper: entries(paper) for paper in TITLES}
+    judged = [gathered(paper, printed[paper], scale) for paper in TITLES for scale in COMPARED]
     data = {
         "runs": by_column(runs(Store(store))),
         "numbers": [number for evidence in judged for number in numbers(evidence)],

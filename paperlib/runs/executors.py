@@ -1,7 +1,8 @@
 """Executors run many experiments in parallel: in processes of this machine, or as tasks on a Ray cluster.
 
 An executor's ``play`` starts all runs in order and repeatedly yields the set of unfinished ones. When the caller stops
-iterating, running ones are stopped; every started run can be resumed. Runs share nothing but the store.
+iterating, running ones are stopped; every started run can be resumed. Runs share nothing but the store, which on Ray a
+`Keeper` beside the caller has.
 """
 
 import ast
@@ -9,7 +10,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, fields, replace
@@ -23,25 +24,22 @@ from paperlib.checks import number, one_of, quote
 from paperlib.experiment import Experiment
 from paperlib.runs import own_methods
 from paperlib.runs.devices import gpu_number
-from paperlib.runs.logs import log
+from paperlib.runs.keeper import FarStore, Keeper, WorkerDied, answer
 from paperlib.runs.runner import run
+from paperlib.runs.store import Store
 
 
 @dataclass(frozen=True)
 class Place:
-    """The store, device and cores of each run. store: folder. device: as in `run`. cores: threads of one run.
+    """The store, device and cores of each run. device: as in `run`. cores: threads of one run.
 
     methods: those that are not the package's, as `own_methods.pack` gives them.
     """
 
-    store: Path
+    store: Store
     device: str = "auto"
     cores: int = 1
     methods: bytes = b""
-
-
-class WorkerDied(RuntimeError):
-    """The process of a run was killed; its saved rounds are in the store."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +57,11 @@ class Processes:
         try:
             alone = replace(place, device=place.device.partition(":")[0])  # each process sees one GPU
             pending: dict[Future[None], Experiment] = {processes.submit(play, e, alone): e for e in experiments}
-            while pending:
-                finished, _ = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    future.result()
-                    del pending[future]
-                yield set(pending.values())
+            yield from _until_finished(
+                pending, lambda futures: wait(futures, timeout=1, return_when=FIRST_COMPLETED)[0], Future.result
+            )
         except BrokenProcessPool:
-            raise WorkerDied(
-                f"one of {jobs} processes was killed from outside, perhaps for want of memory; the same command goes "
-                "on where they were, with fewer jobs if it happens again"
-            ) from None
+            raise WorkerDied(f"one of {jobs} processes") from None
         except BaseException:  # also Ctrl-C: stop at once, the runs are resumable
             for process in list((processes._processes or {}).values()):
                 process.terminate()
@@ -92,9 +84,9 @@ class Ray:
 
     def __post_init__(self) -> None:
         number("gpus", self.gpus, at_least=0)
-        if not isinstance(self.address, str | None):
+        if not isinstance(self.address, str | None) or str(self.address).startswith("ray:"):
             raise ValueError(
-                f"address is {quote(self.address)}, but must be that of a cluster, such as 'auto', or None"
+                f"address is {quote(self.address)}, but must be that of this machine's cluster, such as 'auto', or None"
             )
         _ray()
 
@@ -105,23 +97,33 @@ class Ray:
                 ray.init("local", num_cpus=jobs * place.cores, include_dashboard=False, log_to_driver=False)
         else:
             ray.init(self.address, log_to_driver=False)
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=False
+        )
+        there = replace(place, store=Store(place.store.path.absolute()))
+        # Its questions may be put again, where the network has lost one or its answer.
+        actor = ray.remote(num_cpus=0, max_task_retries=-1, scheduling_strategy=here)(Keeper)
         # A task is retried if its worker or node died, but not if it raised: the error would come again.
-        task = ray.remote(num_cpus=place.cores, num_gpus=self.gpus, max_retries=-1, retry_exceptions=False)(play)
-        pending = {task.remote(e, place): e for e in experiments}
+        task = ray.remote(num_cpus=place.cores, num_gpus=self.gpus, max_retries=-1, retry_exceptions=False)(play_far)
+        keeper = actor.remote(there.store.path, there.methods)
+        pending = {task.remote(e, there, keeper): e for e in experiments}
         try:
-            while pending:
-                finished, _ = ray.wait(list(pending), timeout=1)
-                for reference in finished:
-                    try:
-                        ray.get(reference)
-                    except ray.exceptions.RayTaskError as error:
-                        raise error.as_instanceof_cause() from None
-                    del pending[reference]
-                yield set(pending.values())
+            yield from _until_finished(pending, lambda references: ray.wait(references, timeout=1)[0], answer)
         finally:
             for reference in pending:
                 ray.cancel(reference, force=True)
             ray.shutdown()
+
+
+def _until_finished(
+    pending: dict[Any, Experiment], finished: Callable[[list[Any]], Iterable[Any]], result: Callable[[Any], object]
+) -> Iterator[set[Experiment]]:
+    """Yield the experiments that are left, again and again; raise the exception of one that is finished."""
+    while pending:
+        for one in finished(list(pending)):
+            result(one)
+            del pending[one]
+        yield set(pending.values())
 
 
 Executor = Processes | Ray
@@ -145,15 +147,19 @@ def executor(name: str, **options: Any) -> Executor:
 def play(experiment: Experiment, place: Place) -> None:
     """Run an experiment; its start and end are logged."""
     own_methods.register(place.methods)
-    logger = log(place.store)
-    logger.info("begins %s %s", experiment.digest, experiment)
+    place.store.note(f"begins {experiment.digest} {experiment}")
     with contextlib.suppress(KeyboardInterrupt):  # the parent reports it once
         try:
             run(experiment, store=place.store, device=place.device, workers=place.cores)
         except Exception as error:
-            logger.info("stopped %s: %s", experiment.digest, error)
+            place.store.note(f"stopped {experiment.digest}: {error}")
             raise
-        logger.info("finished %s", experiment.digest)
+        place.store.note(f"finished {experiment.digest}")
+
+
+def play_far(experiment: Experiment, place: Place, keeper: Any) -> None:
+    """Run an experiment on any machine of a cluster; its store is the keeper's."""
+    play(experiment, replace(place, store=FarStore(place.store.path, keeper, experiment.digest)))
 
 
 def gpus(device: str = "auto") -> list[str]:

@@ -86,7 +86,8 @@ def _parts(value: Any, root: str, seen: set[int]) -> Iterator[str]:
         inner = [value.__code__, value.__defaults__, value.__kwdefaults__, cells, used]
     elif isinstance(value, type):
         members = {n: v for n, v in vars(value).items() if isinstance(v, FunctionType) or not n.startswith("__")}
-        inner = [value.__qualname__, value.__bases__, members]
+        # Without the function that it was made in, which another process does not know.
+        inner = [value.__name__, value.__bases__, members]
     elif isinstance(value, ModuleType):
         inner = [Path(value.__file__).read_bytes()] if value.__file__ else []
     elif isinstance(value, CodeType):

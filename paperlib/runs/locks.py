@@ -32,6 +32,13 @@ def not_a_link(folder: Path) -> Path:
     return folder
 
 
+def inside(store: Path, name: str) -> Path:
+    """Return a folder of a store by its name, such as clients/0f. Raises OSError if another folder in it is a link."""
+    if "/" in name:
+        not_a_link((store / name).parent)
+    return store / name
+
+
 @contextlib.contextmanager
 def held(folder: Path, what: str) -> Iterator[None]:
     """Hold the lock of a folder; if that takes longer than a second, say what waits for which process."""
@@ -56,8 +63,6 @@ def sign(folder: Path) -> None:
 
 def holder(folder: Path) -> str:
     """Return the name of the process that holds the lock of a folder, as it says itself."""
-    try:
-        said = one_line(read(folder / "lock")[:LONGEST].decode(errors="replace"))
-    except (OSError, DamagedFile):
-        said = ""
-    return said or "another process"
+    with contextlib.suppress(OSError, DamagedFile):
+        return one_line(read(folder / "lock")[:LONGEST].decode(errors="replace")) or "another process"
+    return "another process"

@@ -71,7 +71,7 @@ def run_many(
             for e in missing:
                 run(e, store=shelf.path, device=device, on_round=bar.count)
         elif missing:
-            place = Place(shelf.path, device, max(1, (os.cpu_count() or 1) // jobs), own_methods.pack(missing))
+            place = Place(shelf, device, max(1, (os.cpu_count() or 1) // jobs), own_methods.pack(missing))
             for pending in executor.play(missing, jobs, place):
                 bar.look(pending)
     return [run(e, store=shelf.path, device=device) for e in experiments]

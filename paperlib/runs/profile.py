@@ -27,6 +27,7 @@ from paperlib.federated.engines import ENGINES, Engine, choose
 from paperlib.federated.simulator import sampled_clients, simulate
 from paperlib.runs.check import check
 from paperlib.runs.devices import chosen_device, current
+from paperlib.runs.fingerprints import fingerprints, forgive
 from paperlib.runs.measures import measures_of
 from paperlib.runs.prepare import dataset_of, prepare
 from paperlib.runs.store import Store
@@ -123,7 +124,7 @@ def profile(
         raise ValueError(f"trace is {quote(_named(trace))}, but must be a file in a folder that exists")
     total = WARM_UP + rounds + (trace is not None)
     e = experiment.replace(rounds=max(experiment.rounds, total + 1))  # no timed round is the last one, which does more
-    data = dataset_of(e, on)
+    data, made_with = dataset_of(e, on), fingerprints(e)
     with TemporaryDirectory() as folder, worker_pool(1), arithmetic(e.precision), current(on):
         method, progress = prepare(e, data)
         chosen = choose(engine, on)
@@ -153,6 +154,7 @@ def profile(
         whole = time.perf_counter() - started
         if trace is not None:
             _trace(play, on, Path(trace))
+        forgive(e, made_with)
     samples = sum(int(method.context.sizes[sampled_clients(e, number)].sum()) for number in numbers) * e.local_epochs
     table = pd.DataFrame(seconds, index=pd.Index(numbers, name="round"), columns=list(PARTS))
     return Profile(experiment, on, chosen, table, whole, samples, evaluated)

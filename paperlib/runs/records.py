@@ -3,9 +3,10 @@
 A folder is untrusted: keys, types, ranges, length and depth are checked before a value is used.
 """
 
+import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import UnionType
@@ -56,16 +57,8 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST and value.isprintable()
 
 
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, [*value, *value.values()]))
-
-
-def _is_counts(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_whole(1), value.values()))
-
-
-def _is_truth(value: Any) -> bool:
-    return isinstance(value, bool)
+def _by_name(rule: Rule, names: Rule = _is_text) -> Rule:
+    return lambda value: isinstance(value, dict) and all(map(names, value)) and all(map(rule, value.values()))
 
 
 def _is_shallow(value: Any, depth: int = DEEPEST) -> bool:
@@ -76,55 +69,49 @@ def _is_shallow(value: Any, depth: int = DEEPEST) -> bool:
     return depth > 0 and all(_is_shallow(one, depth - 1) for one in inner if isinstance(one, list | dict))
 
 
-PERCENT, FINITE, SHA256 = _number(0, 100), _number(-1e300), _matches("[0-9a-f]{64}")
+def _rules(by_names: Mapping[str, Rule]) -> dict[str, Rule]:
+    return {name: rule for names, rule in by_names.items() for name in names.split()}
+
+
+FINITE, SHA256 = _number(-1e300), _matches("[0-9a-f]{64}")
 OF_KIND: dict[type, Rule] = {str: _is_text, int: FINITE, float: FINITE}
-IN_SUMMARY: dict[str, Rule] = {
-    "final_accuracy": _or_none(PERCENT),
-    "best_accuracy": _or_none(PERCENT),
-    "last10_accuracy": _or_none(PERCENT),
-    "failed": _is_truth,
-    "failed_at": _or_none(_whole(0)),
-    "seconds": _number(0),
-    "peak_memory_mb": _number(0),
-    "bytes_up": _number(0),
-    "bytes_down": _number(0),
-    "digest": _matches(ADDRESS.pattern),
-    "version": _is_text,
-    "finished": _is_text,
-}
+IN_SUMMARY = _rules(
+    {
+        "final_accuracy best_accuracy last10_accuracy": _or_none(_number(0, 100)),
+        "failed": lambda value: isinstance(value, bool),
+        "failed_at": _or_none(_whole(0)),
+        "seconds peak_memory_mb bytes_up bytes_down": _number(0),
+        "digest": _matches(ADDRESS.pattern),
+        "version finished": _is_text,
+    }
+)
 # Entries of some versions or methods; further entries of one-shot methods are not shown.
-MAY_BE_IN_SUMMARY: dict[str, Rule] = {
-    "failed_where": _or_none(_is_text),
-    "parameters": _whole(0),
-    "gpu_memory_mb": _number(0),
-    "classes": _whole(1),
-    "device": _is_text,
-    "engine": _is_text,
-    "denormals": _is_text,
-    "torch": _is_text,
-    "dataset_source": _is_text,
-    "machine": _is_text,
-    "fingerprints": _is_texts,
-    "files": lambda value: isinstance(value, dict) and all(map(SHA256, value.values())),
-}
-IN_STATE: dict[str, Rule] = {
-    "format": _whole(1),
-    "round": _whole(0),
-    "sha256": SHA256,
-    "history": SHA256,
-    "devices": _is_counts,
-    "clients": lambda value: isinstance(value, dict) and all(map(_is_client, value.items())),
-}
-MAY_BE_IN_STATE: dict[str, Rule] = {"data": _is_text, "fingerprints": _is_texts, "machines": _is_counts}
-IN_CLIENT: dict[str, Rule] = {"round": _whole(0), "bytes": _whole(0), "sha256": SHA256}
+MAY_BE_IN_SUMMARY = _rules(
+    {
+        "failed_where": _or_none(_is_text),
+        "parameters": _whole(0),
+        "classes": _whole(1),
+        "gpu_memory_mb": _number(0),
+        "device engine denormals torch dataset_source machine": _is_text,
+        "fingerprints": _by_name(_is_text),
+        "files": _by_name(SHA256),
+    }
+)
+IN_CLIENT = _rules({"round bytes": _whole(0), "sha256": SHA256})
+IN_STATE = _rules(
+    {
+        "format round": _whole(0),
+        "sha256 history": SHA256,
+        "devices": _by_name(_whole(1)),
+        "clients": _by_name(
+            lambda file: not _error(file, IN_CLIENT) and file.keys() == IN_CLIENT.keys(),
+            names=_matches("[0-9]+"),
+        ),
+    }
+)
+MAY_BE_IN_STATE = _rules({"data": _is_text, "fingerprints": _by_name(_is_text), "machines": _by_name(_whole(1))})
 IN_ROW = {"round": (1, 2**53), "seconds": (0, 1e300), "bytes_up": (0, 1e300), "bytes_down": (0, 1e300)}
 NUMBERS = {int, float, type(None)}  # NaN and infinity among them, as a failed run has them
-
-
-def _is_client(item: tuple[str, Any]) -> bool:
-    name, file = item
-    fits = isinstance(file, dict) and file.keys() == IN_CLIENT.keys()
-    return name.isdecimal() and name.isascii() and fits and not _error(file, IN_CLIENT)
 
 
 def _kinds(hint: Any) -> tuple[type, ...]:
@@ -137,23 +124,18 @@ def _kinds(hint: Any) -> tuple[type, ...]:
 KINDS = {name: _kinds(hint) for name, hint in HINTS.items()}
 
 
-def _error(record: Mapping[str, Any], needed: Mapping[str, Rule], others: Mapping[str, Rule] | None = None) -> str:
+def _error(record: Any, needed: Mapping[str, Rule], others: Mapping[str, Rule] = {}) -> str:
     """The error in a record, as the end of a sentence; empty if it is valid."""
-    for name, rule in needed.items():
-        if name not in record:
-            return f": it has no {name}"
-        if not rule(record[name]):
-            return f": its {name} is {quote(record[name])}"
-    for name, rule in (others or {}).items():
-        if name in record and not rule(record[name]):
-            return f": its {name} is {quote(record[name])}"
-    return ""
+    if not isinstance(record, dict) or not _is_shallow(record):
+        return ": it is no record"
+    if missing := [name for name in needed if name not in record]:
+        return f": it has no {missing[0]}"
+    wrong = (name for name, rule in {**needed, **others}.items() if name in record and not rule(record[name]))
+    return next((f": its {name} is {quote(record[name])}" for name in wrong), "")
 
 
 def error_in_summary(summary: Any, digest: str) -> str:
     """The error in the summary of a run, as the end of a sentence; empty if it is valid."""
-    if not isinstance(summary, dict) or not _is_shallow(summary):
-        return ": it is no record"
     if error := _error(summary, IN_SUMMARY, MAY_BE_IN_SUMMARY):
         return error
     return "" if summary["digest"] == digest else f": it is that of the run {summary['digest']}"
@@ -209,24 +191,36 @@ def read_description(folder: Path) -> dict[str, Any]:
 def read_history(folder: Path) -> list[Row]:
     """One row per round, up to the first damaged line; empty without a history.
 
-    An unfinished run replaces the file; callers that have its checksum check it.
+    An unfinished run replaces the file; callers that have its checksum use `checked_rows`.
     """
     try:
-        content = read(folder / HISTORY)
+        return _rows(read(folder / HISTORY))
     except DamagedFile:
         return []
-    with suppress(ValueError, RecursionError):  # as one text in a third of the time that its lines take
-        rows = json.loads(b"[" + content.removesuffix(b"\n").replace(b"\n", b",") + b"]")
-        if len(rows) == content.count(b"\n") and all(map(_is_row, rows)):
-            return list(rows)
-    return rows_in(content.splitlines(keepends=True))
 
 
-def rows_in(lines: Iterable[bytes]) -> list[Row]:
+def checked_rows(folder: Path, sha256: str | None, count: int | None = None) -> list[Row]:
+    """The first ``count`` rows of a run (default: all); raises DamagedFile for another SHA-256 or too few rows.
+
+    sha256: None for a history from an older version, which has none.
+    """
+    lines = read(folder / HISTORY).splitlines(keepends=True)[:count]
+    content = b"".join(lines)
+    rows, actual = _rows(content), hashlib.sha256(content).hexdigest()
+    if len(rows) < len(lines) or len(rows) < (count or 0) or sha256 not in (None, actual):
+        raise DamagedFile(folder / HISTORY)
+    return rows
+
+
+def _rows(content: bytes) -> list[Row]:
     """The rows of a history, up to the first damaged or incomplete line."""
+    with suppress(ValueError, RecursionError):  # as one text in a third of the time that its lines take
+        whole = json.loads(b"[" + content.removesuffix(b"\n").replace(b"\n", b",") + b"]")
+        if len(whole) == content.count(b"\n") and all(map(_is_row, whole)):
+            return list(whole)
     rows: list[Row] = []
     with suppress(ValueError, RecursionError):  # not JSON, or not text
-        for line in lines:
+        for line in content.splitlines(keepends=True):
             row = json.loads(line)
             if not _is_row(row) or not line.endswith(b"\n"):
                 break

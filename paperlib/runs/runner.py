@@ -6,7 +6,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from paperlib.workers import arithmetic, worker_pool
 def run(
     experiment: Experiment,
     *,
-    store: Path | str | None = None,
+    store: Store | Path | str | None = None,
     resume: bool = True,
     device: str = "auto",
     engine: str = "auto",
@@ -63,7 +62,7 @@ def run(
         whole("workers", workers, 1)
     if on_round is not None and not callable(on_round):
         raise ValueError(f"on_round is {quote(on_round)}, but must be a function of a row, or None")
-    shelf = Store(store)
+    shelf = store if isinstance(store, Store) else Store(store)
     if resume and (run := shelf.finished(experiment)) is not None:
         return run
     e = experiment
@@ -72,48 +71,45 @@ def run(
         torch.cuda.reset_peak_memory_stats(on)
     threads = (workers or os.cpu_count() or 1) if on == "cpu" else 1
     with worker_pool(threads) as pool, arithmetic(e.precision), current(on):
-        opened = _open(e, data, shelf, pool, choose(engine, on))
+        method, progress, ran, rounds = _open(e, data, shelf, pool, choose(engine, on))
         with shelf.hold(e):  # creates the folder; impossible runs fail before this
             if resume and (run := shelf.finished(e)) is not None:  # another process was faster
                 return run
-            if opened.engine.reason and engine != "auto":
-                warnings.warn(f"{e} is played by the engine sequential, {opened.engine.reason}", stacklevel=2)
+            if ran.reason and engine != "auto":
+                warnings.warn(f"{e} is played by the engine sequential, {ran.reason}", stacklevel=2)
             if not resume:
                 shelf.begin(e)
             made_with = fingerprints(e, data)
-            rows = _play(opened, Saver(shelf, e, made_with, device_name(on)), on_round)
-            facts = _machine(on, opened.engine.name) | {"fingerprints": made_with}
-            return _finish(shelf, opened.method, opened.progress, rows, facts)
+            rows = _play(progress, rounds, Saver(shelf, e, made_with, device_name(on)), on_round)
+            facts = _machine(on, ran.name) | {"fingerprints": made_with}
+            return _finish(shelf, method, progress, rows, facts)
 
 
-@dataclass
-class _Opened:
-    """A run before its first round in this process; iterating ``rows`` runs it and changes ``progress``."""
+def _open(
+    e: Experiment, data: Dataset, shelf: Store, pool: Executor, engine: Engine
+) -> tuple[FedAvg | OneShot, Progress, Engine, Iterator[Row]]:
+    """The method bound to its run, its state, its engine, and its rounds, which change the state when they are taken.
 
-    method: FedAvg | OneShot
-    progress: Progress
-    engine: Engine
-    rows: Iterator[Row]
-
-
-def _open(e: Experiment, data: Dataset, shelf: Store, pool: Executor, engine: Engine) -> _Opened:
-    """The method bound to its run, and its rounds; nothing is trained or written yet."""
+    Nothing is trained or written yet.
+    """
     if is_one_shot(e):
         server, progress, clients = prepare_one_shot(e, data, shelf)
-        return _Opened(server, progress, engine, driver.simulate(server, progress, clients, pool, engine))
+        return server, progress, engine, driver.simulate(server, progress, clients, pool, engine)
     method, progress = prepare(e, data)
     if is_one_shot_average(e):
         engine = reading(clients_of(e, data, shelf), engine)
-    return _Opened(method, progress, engine, simulate(method, progress, pool, engine, measures_of(e)))
+    return method, progress, engine, simulate(method, progress, pool, engine, measures_of(e))
 
 
-def _play(opened: _Opened, save: Saver, on_round: Callable[[Row], object] | None) -> list[Row]:
+def _play(
+    progress: Progress, rounds: Iterator[Row], save: Saver, on_round: Callable[[Row], object] | None
+) -> list[Row]:
     """Resume the run, play and save its rounds; returns the whole history."""
-    rows = save.store.resume(save.experiment, opened.progress, save.made_with)
+    rows = save.store.resume(save.experiment, progress, save.made_with)
     try:
-        for row in opened.rows:
+        for row in rounds:
             rows.append(row)
-            save(rows, opened.progress)
+            save(rows, progress)
             if on_round:
                 on_round(row)
     finally:
@@ -125,10 +121,11 @@ def _finish(shelf: Store, method: FedAvg | OneShot, progress: Progress, rows: li
     """Store a completed run. facts: further entries of its summary."""
     e, data = method.context.experiment, method.context.data
     summary = _summary(e, method, progress, rows) | facts | {"dataset_source": data.source}
-    kept = {}
+    model = {"theta": method.finish(progress.theta, progress.server), "buffers": progress.buffers}
     if isinstance(method, OneShot):
-        summary, kept = summary | method.noted(progress), method.kept(progress)
-    return shelf.finish(e, rows, summary, method.finish(progress.theta, progress.server), progress.buffers, kept)
+        summary, model = summary | method.noted(progress), method.kept(progress) | model
+    forgive(e, facts["fingerprints"])  # the last hook, too, may have changed something
+    return shelf.finish(e, rows, summary, model)
 
 
 def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progress, rows: list[Row]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 import warnings
 from collections import Counter
@@ -44,9 +45,11 @@ from paperlib.files import (
 )
 from paperlib.paths import runs
 from paperlib.runs.devices import machine
-from paperlib.runs.fingerprints import changed, fingerprints, forgive
+from paperlib.runs.fingerprints import changed, fingerprints
 from paperlib.runs.listing import finished_runs
-from paperlib.runs.locks import held, locked, not_a_link
+from paperlib.runs.locks import held, inside, locked, not_a_link
+from paperlib.runs.logs import note
+from paperlib.runs.models import Models
 from paperlib.runs.records import (
     DESCRIPTION,
     FORMAT,
@@ -55,10 +58,10 @@ from paperlib.runs.records import (
     PARAMETERS,
     STATE,
     SUMMARY,
+    checked_rows,
     read_history,
     read_state,
     read_summary,
-    rows_in,
 )
 from paperlib.timing import part
 
@@ -114,7 +117,7 @@ class Run:
             raise ValueError(f"run {self.experiment.digest} was shipped without parameters; run it to have them")
         path = self.folder / PARAMETERS
         try:
-            return read_tensors(path, _files(read_summary(self.folder)).get(PARAMETERS), "cpu")
+            return read_tensors(path, read_summary(self.folder).get("files", {}).get(PARAMETERS), "cpu")
         except DamagedFile:
             _set_aside(self.folder)
             raise DamagedFile(path, ": run the experiment again, it starts anew") from None
@@ -132,8 +135,13 @@ class Store:
         if not isinstance(place, Path | str) or (os.path.lexists(place) and not os.path.isdir(place)):
             raise ValueError(f"{name} is {quote(place)}, but must be a folder, or None for the usual one")
         if "://" in str(place):
-            raise ValueError(f"{name} is {quote(place)}, but must be a folder; sync it, see docs/scale.md")
+            named = re.sub("//[^/]*@", "//...@", str(place))  # without a password
+            raise ValueError(f"{name} is {quote(named)}, but must be a folder; sync it, see docs/scale.md")
         self.path = Path(place)
+
+    def note(self, text: str) -> None:
+        """Write a line into the log of this process."""
+        note(self.path, text)
 
     def folder(self, experiment: Experiment) -> Path:
         return self.path / experiment.digest
@@ -144,7 +152,11 @@ class Store:
 
     def hold(self, experiment: Experiment) -> contextlib.AbstractContextManager[object]:
         """Hold the lock of a run, and say which process has it if that takes longer than a second."""
-        return held(self.folder(experiment), f"{experiment} ({experiment.digest})")
+        return self.held(experiment.digest, f"{experiment} ({experiment.digest})")
+
+    def held(self, name: str, what: str) -> contextlib.AbstractContextManager[object]:
+        """Hold the lock of a folder."""
+        return held(inside(self.path, name), what)
 
     def finished(self, experiment: Experiment) -> Run | None:
         """The finished run, or None.
@@ -161,7 +173,7 @@ class Store:
                     _clear(folder)
         try:
             summary = read_summary(folder)
-            files = _files(summary)
+            files = summary.pop("files", {})
             rows = checked_rows(folder, files.get(HISTORY))
             if not is_file(folder / PARAMETERS):  # its content is checked on reading
                 raise DamagedFile(folder / PARAMETERS)
@@ -186,12 +198,14 @@ class Store:
             return 0
 
     @contextlib.contextmanager
-    def shared(self, name: str) -> Iterator[Path]:
-        """A folder in the store shared by several runs, locked for this process."""
-        folder = self.path / name
-        not_a_link(folder.parent)
-        with held(folder, name):
-            yield folder
+    def shared(self, name: str, made_with: Mapping[str, str]) -> Iterator[Models]:
+        """The trained models in a folder that several runs share, locked for this process."""
+        with self.held(name, name):
+            yield self.models(name, made_with)
+
+    def models(self, name: str, made_with: Mapping[str, str]) -> Models:
+        """The trained models in a folder, for the holder of its lock."""
+        return Models(self.path / name, made_with)
 
     def has(self, name: str) -> bool:
         """Return True if a shared folder exists, and is no link."""
@@ -288,30 +302,19 @@ class Store:
 
     @part("store")
     def finish(
-        self,
-        experiment: Experiment,
-        rows: list[Row],
-        summary: dict[str, Any],
-        theta: Tensor,
-        buffers: Tensor,
-        kept: Mapping[str, Tensor] | None = None,
+        self, experiment: Experiment, rows: list[Row], summary: dict[str, Any], model: Mapping[str, Tensor]
     ) -> Run:
         """Write the history, the final model and further tensors, then the summary; delete the saved state."""
         folder = not_a_link(self.folder(experiment))
         history = _write_history(folder, rows)
-        parameters = write_tensors(folder / PARAMETERS, {**(kept or {}), "theta": theta, "buffers": buffers})
+        parameters = write_tensors(folder / PARAMETERS, model)
         files = {PARAMETERS: parameters, HISTORY: history}
         write_record(folder / SUMMARY, {**summary, "files": files})
-        self.clear(experiment)
-        forgive(experiment, summary.get("fingerprints", {}))  # the last hook, too, may have changed something
+        _clear(folder)
         run = self.finished(experiment)
         if run is None:
             raise OSError(f"{folder} is written, but its files cannot be seen yet: the same command will read them")
         return run
-
-    def clear(self, experiment: Experiment) -> None:
-        """Delete the saved state of a run that has come to its end."""
-        _clear(self.folder(experiment))
 
     def _anew(self, experiment: Experiment, warning: str | None = None) -> list[Row]:
         if warning:
@@ -341,19 +344,6 @@ class Saver:
         if self.spent < max(ALLOWED, SHARE * (before - self.started)) or progress.clients.unsaved > CACHE:
             self.store.save(self.experiment, rows, progress, self.made_with)
             self.spent += time.monotonic() - before
-
-
-def checked_rows(folder: Path, sha256: str | None, count: int | None = None) -> list[Row]:
-    """The first ``count`` rows of a run (default: all); raises DamagedFile for another SHA-256 or too few rows.
-
-    sha256: None for a history from an older version, which has none.
-    """
-    path = folder / HISTORY
-    lines = read(path).splitlines(keepends=True)[:count]
-    rows, actual = rows_in(lines), hashlib.sha256(b"".join(lines)).hexdigest()
-    if len(rows) < len(lines) or len(rows) < (count or 0) or sha256 not in (None, actual):
-        raise DamagedFile(path)
-    return rows
 
 
 def evaluated(rows: list[Row]) -> "pd.DataFrame":
@@ -390,11 +380,6 @@ def _clear(folder: Path) -> None:
     """Delete the saved state of a finished run; state.json goes last, as it says that there may be more."""
     for path in [*_saved(folder), folder / STATE]:
         remove(path)
-
-
-def _files(summary: dict[str, Any]) -> dict[str, str]:
-    """Taken out of a summary: SHA-256 of the files of a run, none where an older version wrote it."""
-    return summary.pop("files", {})
 
 
 def _other(folder: Path, names: str) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 from paperlib.checks import one_line
 from paperlib.experiment import Experiment
 from paperlib.files import DamagedFile, is_file, read_tensors
-from paperlib.oneshot.clients import FOLDER, recorded
+from paperlib.oneshot.clients import FOLDER
 from paperlib.runs.fingerprints import changed, fingerprints
+from paperlib.runs.models import recorded
 from paperlib.runs.records import (
     ADDRESS,
     HISTORY,
@@ -16,11 +17,11 @@ from paperlib.runs.records import (
     PARAMETERS,
     STATE,
     SUMMARY,
+    checked_rows,
     read_description,
     read_state,
     read_summary,
 )
-from paperlib.runs.store import checked_rows
 
 KEPT = "kept"  # a store in the store, for tables with overrides
 AGAIN = "run the experiment again, it starts anew"

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import struct
 import threading
 import urllib.request
@@ -445,6 +446,16 @@ def test_tiny_imagenet_is_read_from_its_folder(tmp_path):
     assert torch.equal(part.train_images, data.train_images[:2])
 
 
+def test_names_that_begin_with_a_dot_are_left_out(tmp_path):
+    tiny_imagenet_folder(tmp_path / "tiny-imagenet-200")
+    for hidden in ("n01/images/._n01_0.JPEG", ".ipynb_checkpoints/images/0.JPEG"):
+        path = tmp_path / "tiny-imagenet-200/train" / hidden
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"of another program")
+    data = load("tinyimagenet", data_dir=tmp_path)
+    assert data.classes == ("n01", "n02") and len(data.train_labels) == 6
+
+
 def test_tiny_imagenet_refuses_an_unknown_class(tmp_path):
     tiny_imagenet_folder(tmp_path / "tiny-imagenet-200")
     with (tmp_path / "tiny-imagenet-200/val/val_annotations.txt").open("a") as file:
@@ -523,6 +534,14 @@ def test_a_missing_set_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, 
     assert ("the download failed" in message) == (name not in ("tinyimagenet", "femnist"))
     assert "\n" not in message
     assert not list(tmp_path.iterdir())
+
+
+def test_published_files_that_are_still_packed_are_to_be_unpacked(tmp_path, offline):
+    packed = tmp_path / f"{DATASETS['mnist'].files[0]}.gz"
+    packed.parent.mkdir(parents=True)
+    packed.touch()
+    with pytest.raises(MissingDataError, match=f"but {re.escape(str(DATASETS['mnist'].files[0]))}.gz is: unpack it"):
+        load("mnist", data_dir=tmp_path)
 
 
 def test_downloads_can_be_forbidden(tmp_path, monkeypatch):

@@ -254,6 +254,13 @@ def test_folder_that_cannot_be_written_costs_no_images(monkeypatch, tmp_path):
     assert (stylegan_images(*SMALL) == stylegan._new_images(*SMALL)).all()
 
 
+def test_a_long_wait_for_them_is_said(monkeypatch):
+    said = []
+    monkeypatch.setattr(stylegan, "tqdm", lambda classes, desc, delay, **_: said.append((desc, delay)) or classes)
+    stylegan._new_images(*SMALL)
+    assert said == [("surrogate images", stylegan.PATIENCE)] and stylegan.PATIENCE < 10
+
+
 def test_of_several_that_need_them_at_once_one_makes_them(monkeypatch):
     made, results, new = [], [], stylegan._new_images
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from paperlib import Experiment, files, run
 from paperlib.cli import app
 from paperlib.data import surrogate
-from paperlib.oneshot.clients import RECORD
 from paperlib.runs import listing
+from paperlib.runs.models import RECORD
 from paperlib.runs.store import Store
 from paperlib.runs.verify import verify
 

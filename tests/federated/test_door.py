@@ -179,8 +179,8 @@ CLASSES = [
     ("mine", OneShot, "must be a class that derives from FedAvg"),
     ("mine", of(__annotations__={"mu": float}), "option mu of method mine has no default"),
     ("mine", of(aggregat=lambda self, server, theta, totals: None), "nothing calls aggregat .* mean 'aggregate'"),
-    ("mine", of(local_steps=lambda self: None), "nothing calls local_steps of method mine; did you mean 'local_step'"),
-    ("mine", of(Begin=lambda self: None), "nothing calls Begin of method mine; did you mean 'begin'"),
+    ("mine", of(local_steps=lambda self: None), "nothing calls local_steps of method mine .did you mean 'local_step'"),
+    ("mine", of(Begin=lambda self: None), "nothing calls Begin of method mine .did you mean 'begin'"),
     (
         "mine",
         of(aggregate=lambda self, server, theta: None),

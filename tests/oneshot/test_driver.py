@@ -149,7 +149,7 @@ def test_clients_with_networks_of_their_own(tmp_path):
         ({"pixels": "raw"}, "unknown pixels 'raw'; choose one of standard, unit"),
         (
             {"method": "fedhydrant"},
-            r"unknown method 'fedhydrant'; did you mean 'fedhydra'\?; choose one of fedavg, .*fedhydra",
+            r"unknown method 'fedhydrant' \(did you mean 'fedhydra'\?\); choose one of fedavg, .*fedhydra",
         ),
     ],
 )
