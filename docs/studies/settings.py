@@ -2,10 +2,11 @@
 
     python docs/studies/settings.py --jobs 2
 
-makes the missing runs and writes the page's tables. All runs have the reductions of one ladder of calibration.py.
+makes the missing runs and writes the page's tables.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ import typer
 from ladders import SEEDS, experiments
 from shared import lead, play_missing, spread
 
+from paperlib import papers
 from paperlib.cli.terminal import CORES, sentences
 from paperlib.experiment import Experiment
 from paperlib.papers import shipped_runs
@@ -23,42 +25,68 @@ from paperlib.reports import markdown
 from paperlib.runs.store import Run
 
 PAGE = ROOT / "docs" / "settings.md"
-COLUMN, LADDER = "FedGPS T1, CIFAR-10, scenario 2", "the same, shallower"
+Column = dict[str, list[Experiment]]  # method -> its runs, one per seed
+
+
+def shallower() -> Column:
+    """FedGPS's column that is set aside, by the second of its ladders in docs/calibration.md."""
+    return experiments("FedGPS T1, CIFAR-10, scenario 2")["the same, shallower"]
+
+
+def full_length() -> Column:
+    """FedACD's column that is set aside: all rounds, images of half the side, half the width."""
+    reduced = {"image_size": 16, "width": 0.5, "test_size": 5_000}
+    printed = papers.experiments("fedacd", "T1", scale="paper", seeds=SEEDS, only={"dataset": "cifar10", "alpha": 0.3})
+    return {e.method: [one.replace(**reduced) for one in printed if one.method == e.method] for e in printed}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the page. rows: name -> method, fields and options that are changed in its run of the column."""
+
+    column: Callable[[], Column]
+    metric: str
+    rows: Mapping[str, tuple[str, dict[str, Any], dict[str, Any]]]
+
+    def runs(self) -> Column:
+        """Return row -> its runs, one per seed."""
+        column = self.column()
+        return {
+            row: [e.replace(**fields, method_options={**e.method_options, **options}) for e in column[method]]
+            for row, (method, fields, options) in self.rows.items()
+        }
+
+
 BY_SIZE = {"weighting": "size"}
 ALONE = {"lambda_1": 0.0, "lambda_2": 0.0, "lambda_g": 0.0}  # only the surrogates' cross-entropy is left
-
-# Part of the page -> row -> method, fields and options that are changed in its run of the column.
-PARTS: dict[str, dict[str, tuple[str, dict[str, Any], dict[str, Any]]]] = {
-    "weights": {
+WEIGHED = {"FedAvg": "fedavg", "FedProx": "fedprox", "FedAvgM": "fedavgm", "FedDecorr": "feddecorr"}
+PARTS = {
+    "weights": Part(shallower, "best_accuracy", {
         f"{name}, {'by size' if changes else 'uniform'}": (method, changes, {})
-        for name, method in {
-            "FedAvg": "fedavg", "FedProx": "fedprox", "FedAvgM": "fedavgm", "FedDecorr": "feddecorr",
-        }.items()
+        for name, method in WEIGHED.items()
         for changes in ({}, BY_SIZE)
-    },
-    "surrogates": {
+    }),
+    "surrogates": Part(shallower, "best_accuracy", {
         "FedAvg, uniform": ("fedavg", {}, {}),
         "FedGPS": ("fedgps", {}, {}),
         "cross-entropy alone": ("fedgps", {}, ALONE),
         "cross-entropy alone, Gaussian images": ("fedgps", {}, ALONE | {"surrogate": "gaussian"}),
         "cross-entropy alone, BatchNorm apart": ("fedgps", {}, ALONE | {"bn": "separate"}),
         "cross-entropy of weight 0": ("fedgps", {}, ALONE | {"surrogate_weight": 0.0}),
-    },
+    }),
+    "mixup": Part(full_length, "last10_accuracy", {
+        "FedAvg": ("fedavg", {}, {}),
+        "FedROD": ("fedrod", {}, {}),
+        "FedACD, mixtures in place of the images": ("fedacd", {}, {}),
+        "FedACD, mixtures beside them": ("fedacd", {}, {"beside_real": True, "p_source": "running"}),
+        "FedACD, without mixup": ("fedacd", {}, {"mixup": 0.0}),
+    }),
 }  # fmt: skip
 
 
-def rows(part: str) -> dict[str, list[Experiment]]:
-    """Row -> its runs, one per seed."""
-    column = experiments(COLUMN)[LADDER]
-    return {
-        row: [e.replace(**fields, method_options={**e.method_options, **options}) for e in column[method]]
-        for row, (method, fields, options) in PARTS[part].items()
-    }
-
-
-def table(part: str, runs: Mapping[Experiment, Run]) -> str:
-    """Return one line per row: best accuracy, and what it is over the first row, seed by seed."""
-    read, by_row = reading("best_accuracy", {}, "small"), rows(part)
+def table(part: Part, runs: Mapping[Experiment, Run]) -> str:
+    """Return one line per row: its accuracy, and what it is over the first row, seed by seed."""
+    read, by_row = reading(part.metric, {}, "small"), part.runs()
     values = {
         row: pd.Series([None if runs[e].summary["failed"] else read(runs[e], None) for e in es], dtype=float)
         for row, es in by_row.items()
@@ -67,13 +95,13 @@ def table(part: str, runs: Mapping[Experiment, Run]) -> str:
     lines = []
     for row, v in values.items():
         lines.append((row, spread(v), lead(v, next(iter(values.values()))) if lines else ""))
-    return markdown.table(("row", "best accuracy", f"over {next(iter(by_row))}"), lines)
+    return markdown.table(("row", part.metric.replace("_", " "), f"over {next(iter(by_row))}"), lines)
 
 
 def planned() -> list[Experiment]:
-    """Return all runs of the page, seed after seed."""
-    by_row = [es for part in PARTS for es in rows(part).values()]
-    return list(dict.fromkeys(es[seed] for seed in range(SEEDS) for es in by_row))
+    """Return all runs of the page, part after part and seed after seed."""
+    parts = [part.runs().values() for part in PARTS.values()]
+    return list(dict.fromkeys(es[seed] for rows in parts for seed in range(SEEDS) for es in rows))
 
 
 def main(jobs: int = CORES, ship: bool = False, compute: bool = True) -> None:
@@ -84,8 +112,8 @@ def main(jobs: int = CORES, ship: bool = False, compute: bool = True) -> None:
         if ship:
             shipped_runs.ship(finished(planned(), shipped=False).values(), "settings")
         runs = finished(planned())
-        for part in PARTS:
-            markdown.write_between(PAGE, part, table(part, runs))
+        for name, part in PARTS.items():
+            markdown.write_between(PAGE, name, table(part, runs))
         print(f"written to {PAGE}")
 
 
