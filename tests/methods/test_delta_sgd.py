@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from paperlib.federated.context import Batch
-from paperlib.federated.local import start_visit, train_client
+from paperlib.federated.local import ClientTask, start_visit, train_client
 from paperlib.methods import build
 from paperlib.methods.delta_sgd import DeltaSGD
 
@@ -35,7 +35,7 @@ def test_local_training_matches_the_rule_by_hand(start, same_batch, clip):
 
     seen: list[Batch] = []
     method.__class__ = Recording
-    upload = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}).upload
+    upload = train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})).upload
     assert len(batches) == 9
 
     w, eta, ratio, smoother = progress.theta.clone(), 0.2, 1.0, 0

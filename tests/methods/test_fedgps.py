@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from paperlib import Experiment, Run, run
 from paperlib.data.batches import normalise
 from paperlib.data.surrogate import surrogate_batch
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods import REGISTRY, FedAvg, build
 from paperlib.methods.fedgps import FedGPS
@@ -109,7 +109,7 @@ def test_gradient_is_taken_at_the_shifted_weights_and_the_step_from_the_others(p
             return super().loss(theta, batch, shared, own)
 
     method.__class__ = Seeing
-    trained = train_client(method.context, method, 2, client, progress.theta, progress.buffers, shared, own)
+    trained = train_client(ClientTask(method.context, method, 2, client, progress.theta, progress.buffers, shared, own))
     assert len(seen) == 1
     assert torch.equal(seen[0], progress.theta + shift) and shift.norm() > 0.01
     assert torch.equal(trained.theta - progress.theta, trained.upload["delta"])
@@ -129,7 +129,7 @@ def test_gradient_is_clipped_to_the_norm_given(start, batch_of, elsewhere, bound
 
 
 def statistics(method: FedAvg, progress: Any, client: int = 0) -> Tensor:
-    return train_client(method.context, method, 1, client, progress.theta, progress.buffers, {}, {}).buffers
+    return train_client(ClientTask(method.context, method, 1, client, progress.theta, progress.buffers, {}, {})).buffers
 
 
 def test_separate_passes_keep_the_running_statistics_of_fedavg(start, monkeypatch):
@@ -185,7 +185,7 @@ def test_prototypes_of_training_are_the_mean_features_of_the_last_epoch(play, mo
     method, progress, _ = play("fedgps", SMALL, rounds=1, **model)
     method.__class__ = Seeing
     shared = method.broadcast(progress.server, progress.theta)
-    upload = train_client(method.context, method, 2, 1, progress.theta, progress.buffers, shared, {}).upload
+    upload = train_client(ClientTask(method.context, method, 2, 1, progress.theta, progress.buffers, shared, {})).upload
     assert {epoch for epoch, _, _ in seen} == {0, 1}
     z, y = (torch.cat([entry[i] for entry in seen if entry[0] == 1]) for i in (1, 2))
     assert upload["counts"].tolist() == torch.bincount(y, minlength=4).tolist()
@@ -196,7 +196,7 @@ def test_fixed_prototypes_are_of_the_first_images_at_the_trained_model(start):
     """Not augmented, in evaluation mode with the client's own statistics."""
     options = {"surrogate_images": 120, "surrogate_batch": 12, "prototypes": "fixed"}
     method, progress = start("fedgps", options, **RESNET)
-    trained = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})
+    trained = train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}))
     first = method.images.images.view(4, 120, 1, 8, 8)[:, :100].flatten(0, 1)
     x = normalise(first, method.images).double()
     with torch.no_grad():
@@ -213,7 +213,7 @@ def test_prototypes_reach_the_clients_and_pull_their_surrogate_features(play):
         method, progress, _ = play("fedgps", options, rounds=2, sampled=4)
         shared = method.broadcast(progress.server, progress.theta)
         own = [
-            train_client(method.context, method, 3, k, progress.theta, progress.buffers, shared, {}).upload
+            train_client(ClientTask(method.context, method, 3, k, progress.theta, progress.buffers, shared, {})).upload
             for k in range(4)
         ]
         away = torch.stack([upload["prototypes"] for upload in own]) - shared["prototypes"]

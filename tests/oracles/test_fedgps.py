@@ -16,7 +16,7 @@ from paperlib import Experiment, networks
 from paperlib.data import partition
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Context
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round, sampled_clients, simulate
@@ -157,7 +157,7 @@ def test_04_own_update_has_no_part_in_the_own_direction():
 def test_05_sign_of_the_shift(options, step):
     method = federation(Quadratic(**PLAIN | {"lambda_g": 0.5} | options), 1)
     shared = {"mean": vector(0.8), "participants": torch.tensor(2)}
-    trained = train_client(method.context, method, 2, 0, vector(0), torch.zeros(0), shared, {})
+    trained = train_client(ClientTask(method.context, method, 2, 0, vector(0), torch.zeros(0), shared, {}))
     assert float(trained.upload["delta"]) == pytest.approx(step, abs=1e-12)
 
 
@@ -263,7 +263,7 @@ def first_batch(method: Any, progress: Progress, client: int = 0) -> Any:
     catching = object.__new__(Catching)
     catching.__dict__.update(method.__dict__)
     with pytest.raises(StopIteration):
-        train_client(method.context, catching, 1, client, progress.theta, progress.buffers, {}, {})
+        train_client(ClientTask(method.context, catching, 1, client, progress.theta, progress.buffers, {}, {}))
     return seen[0]
 
 
@@ -361,7 +361,7 @@ def test_15_one_batch_without_surrogate_terms_is_one_step_of_sgd():
     batch = first_batch(method, progress)
     assert len(batch.x) == 12 < 99  # less than a full batch, and not dropped
     plain = FedAvg().setup(method.context).gradient(theta, batch, {}, {})
-    delta = train_client(method.context, method, 1, 0, theta, progress.buffers, {}, {}).upload["delta"]
+    delta = train_client(ClientTask(method.context, method, 1, 0, theta, progress.buffers, {}, {})).upload["delta"]
     torch.testing.assert_close(delta, -0.05 * (plain + 1e-5 * theta), atol=1e-14, rtol=0)
 
 
@@ -372,7 +372,7 @@ def test_16_weight_decay_pulls_by_theta_and_not_by_twice_theta():
 
     method = federation(Flat(**PLAIN), 1, lr=0.01, weight_decay=1e-5)
     shared = {"mean": vector(1), "participants": torch.tensor(2)}
-    trained = train_client(method.context, method, 2, 0, vector(1), torch.zeros(0), shared, {})
+    trained = train_client(ClientTask(method.context, method, 2, 0, vector(1), torch.zeros(0), shared, {}))
     assert float(1 - trained.theta) == pytest.approx(1e-7, rel=1e-6)  # of theta, which is not shifted
 
 
@@ -400,7 +400,7 @@ def test_18_order_of_the_clients_does_not_matter():
     method, progress = prepared("fedgps", SMALL, sampled=4)
     sent = []
     for k in range(4):
-        trained = train_client(method.context, method, 1, k, progress.theta, progress.buffers, {}, {})
+        trained = train_client(ClientTask(method.context, method, 1, k, progress.theta, progress.buffers, {}, {}))
         sent.append((0.25, k, trained.upload))
     theta, server = aggregate_uploads(method, {}, progress.theta, sent)
     for order in ((3, 1, 0, 2), (2, 3, 1, 0)):
@@ -472,9 +472,9 @@ def test_update_that_is_not_finite_is_left_out_and_the_rest_renormalised(pool: E
     method.failing = (1,)
     shared = method.broadcast(progress.server, progress.theta)
     kept = [
-        train_client(
+        train_client(ClientTask(
             method.context, method, 2, k, progress.theta, progress.buffers, shared, progress.clients[k]
-        ) for k in (0, 2, 3)
+        )) for k in (0, 2, 3)
     ]  # fmt: skip
     play_round(method, progress, pool)
 
@@ -600,7 +600,7 @@ def test_batch_of_one_image(pool, bn):
 def test_client_without_samples_sends_an_update_of_zero(prototypes):
     method, progress = prepared("fedgps", SMALL | {"prototypes": prototypes})
     method.context.indices[2] = method.context.indices[2][:0]
-    trained = train_client(method.context, method, 1, 2, progress.theta, progress.buffers, {}, {})
+    trained = train_client(ClientTask(method.context, method, 1, 2, progress.theta, progress.buffers, {}, {}))
     assert (trained.upload["delta"] == 0).all()
     assert ("prototypes" in trained.upload) == (prototypes == "fixed")
     theta, server = aggregate_uploads(method, {}, progress.theta, [(1.0, 2, trained.upload)])
