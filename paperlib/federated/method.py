@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
-from paperlib.federated.uploads import Totals, Upload, Uploads
+from paperlib.federated.uploads import Totals, Upload
 from paperlib.networks.network import gradient
 from paperlib.options import Options
 
@@ -147,11 +147,3 @@ NEEDS_UPDATE: dict[type[FedAvg] | str, str] = {"sends_update": "its server needs
 def finish_round(method: FedAvg, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
     """Return the new global model [P] and server state; the mean over no clients is NaN, which ends the run."""
     return method.aggregate(server, theta, totals) if totals else (theta + torch.zeros_like(theta) / 0.0, server)
-
-
-def aggregate_uploads(method: FedAvg, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-    """Collect uploads and finish their round."""
-    totals = Totals()
-    for p, client, upload in uploads:
-        method.collect(server, totals, p, client, upload)
-    return finish_round(method, server, theta, totals)

@@ -7,9 +7,9 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from paperlib.data.batches import normalise
 from paperlib.federated.local import ClientTask, train_client
-from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods.math.classifier import class_gradients, matrix_of, mismatch
+from tests.uploads import aggregate_uploads
 
 CHEAP = {"m": 6, "match_steps": 5, "refit_epochs": 3}
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from paperlib.federated.local import ClientTask, train_client
-from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round, sampled_clients
+from tests.uploads import aggregate_uploads
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ import torch
 from paperlib import papers
 from paperlib.data import partition
 from paperlib.federated.local import ClientTask, train_client
-from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods import build, combine
 from paperlib.methods.fednova import FedNova
 from paperlib.methods.fedprox import FedProx
+from tests.uploads import aggregate_uploads
 
 UNEVEN = {"partition": "dirichlet", "alpha": 0.3}
 

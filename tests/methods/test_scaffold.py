@@ -4,11 +4,11 @@ import torch
 
 from paperlib.federated.context import Batch, Optimizer
 from paperlib.federated.local import ClientTask, start_visit, train_client
-from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round
 from paperlib.methods import FedAvg
 from paperlib.methods.math.vectors import effective_steps
 from paperlib.methods.scaffold import Scaffold
+from tests.uploads import aggregate_uploads
 
 
 @pytest.mark.parametrize("correction", ["gradient", "step"])

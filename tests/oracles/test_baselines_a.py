@@ -11,7 +11,6 @@ from paperlib import Experiment
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Batch
 from paperlib.federated.local import ClientTask, start_visit, train_client
-from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods import FedAvg
 from paperlib.methods.delta_sgd import DeltaSGD
@@ -21,6 +20,7 @@ from paperlib.methods.fednova import FedNova
 from paperlib.methods.math.vectors import effective_steps
 from paperlib.runs.prepare import prepare
 from paperlib.workers import worker_pool
+from tests.uploads import aggregate_uploads
 
 EXACT = {"atol": 1e-12, "rtol": 0}
 

@@ -17,7 +17,6 @@ from paperlib.data import partition
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Context
 from paperlib.federated.local import ClientTask, train_client
-from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round, sampled_clients, simulate
 from paperlib.methods import FedAvg
@@ -27,6 +26,7 @@ from paperlib.networks import Network
 from paperlib.networks.layers import kaiming_fan_in
 from paperlib.runs.measures import measures_of
 from paperlib.runs.prepare import prepare
+from tests.uploads import aggregate_uploads
 
 SETTING: dict[str, Any] = {
     "dataset": "digits", "model": "mlp", "width": 0.03, "partition": "iid", "clients": 4, "sampled": 3, "rounds": 3,
