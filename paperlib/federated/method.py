@@ -4,7 +4,7 @@ McMahan et al. 2017, "Communication-efficient learning of deep networks from dec
 """
 
 from dataclasses import field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -33,16 +33,16 @@ class FedAvg(Options):
     passes_loss_on: ClassVar[bool] = True
     # True if "delta" in an upload is theta - theta_0.
     sends_update: ClassVar[bool] = True
-    # True if every sampled client must count equally.
-    needs_uniform: ClassVar[bool] = False
+    # Fields of the experiment that must have certain values; of a combination, those of both methods.
+    needs: ClassVar[dict[str, Any]] = {}
     # Methods that it cannot be combined with, or the names of what such methods change, and why.
     excludes: ClassVar[dict[type["FedAvg"] | str, str]] = {}
 
     def setup(self, context: Context) -> "FedAvg":
         """Bind the method to a run, and compute what stays fixed in it; raises ValueError for what does not fit it."""
-        if self.needs_uniform and context.experiment.weighting != "uniform":
-            name = type(self).__name__
-            raise ValueError(f"weighting is {context.experiment.weighting!r}, but {name} needs uniform weights")
+        for name, value in self.needs.items():
+            if (given := getattr(context.experiment, name)) != value:
+                raise ValueError(f"{name} is {given!r}, but {type(self).__name__} needs {value!r}")
         self.context = context
         self.net = context.net
         return self

@@ -50,7 +50,7 @@ class FedGPS(SurrogatePrototypes):
 
     passes_loss_on = False
     excludes = NEEDS_UPDATE
-    needs_uniform = True  # a client's own update is taken out of a plain mean
+    needs = {"weighting": "uniform"}  # a client's own update is taken out of a plain mean
     presets = PRESETS
     require_history: bool | None = None
     preset: str = option("authors", choices=("authors", "paper"))

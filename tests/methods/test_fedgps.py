@@ -370,7 +370,7 @@ def test_impossible_options_are_refused_before_there_is_a_run(options, sentence)
 
 
 def test_weights_by_size_are_refused(start):
-    with pytest.raises(ValueError, match="weighting is 'size', but FedGPS needs uniform weights"):
+    with pytest.raises(ValueError, match="weighting is 'size', but FedGPS needs 'uniform'"):
         start("fedgps", SMALL, weighting="size")
 
 

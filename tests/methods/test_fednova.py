@@ -85,7 +85,7 @@ def test_server_momentum_goes_around(play):
 
 
 def test_momentum_that_a_client_keeps_is_refused(start):
-    with pytest.raises(ValueError, match="FedNova counts steps from an empty momentum buffer"):
+    with pytest.raises(ValueError, match="momentum_buffer is 'keep', but FedNova needs 'reset'"):
         start("fednova", momentum_buffer="keep")
 
 

@@ -56,5 +56,5 @@ def test_mean_of_the_clients_updates_is_the_servers(play):
 
 
 def test_weights_by_size_are_refused(start):
-    with pytest.raises(ValueError, match="FedVARP needs uniform"):
+    with pytest.raises(ValueError, match="weighting is 'size', but FedVARP needs 'uniform'"):
         start("fedvarp", weighting="size")
