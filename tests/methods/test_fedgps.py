@@ -15,7 +15,7 @@ from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods import REGISTRY, FedAvg, build
 from paperlib.methods.fedgps import FedGPS
-from paperlib.methods.math.alignment import sliced_wasserstein, supervised_contrastive
+from paperlib.methods.math.alignment import supervised_contrastive, with_prototypes, with_surrogates
 from paperlib.runs.check import check
 from paperlib.runs.store import Store
 
@@ -73,16 +73,15 @@ def test_surrogates_of_the_same_class_attract_or_repel_real_images(start, batch_
     assert g[:, 2].abs().min() > 0.1
 
 
-def test_the_wasserstein_distance_takes_the_place_of_both_stages(start, batch_of, elsewhere):
-    options = SMALL | {"lambda_1": 0.4, "lambda_2": 0.3, "distance": "w1"}
+def test_both_stages_count_in_the_loss_by_their_weights(start, batch_of, elsewhere):
+    options = SMALL | {"lambda_1": 0.4, "lambda_2": 0.3}
     method, progress = start("fedgps", options)
     plain, _ = start("fedgps", options | {"lambda_1": 0.0, "lambda_2": 0.0})
     theta, shared = elsewhere(progress), {"prototypes": random(4, method.net.feature_size)}
     twin = batch_of(method, progress)
     x_s, y_s = surrogate_batch(method.images, 12, twin.generator)
     z, z_s = (method.net.features(theta, x.double()) for x in (twin.x, x_s))
-    goal = shared["prototypes"][y_s]
-    first, second = sliced_wasserstein(z, z_s, twin.generator), sliced_wasserstein(z_s, goal, twin.generator)
+    first, second = with_surrogates(z, twin.y, z_s, y_s + 4), with_prototypes(z_s, shared["prototypes"][y_s])
     losses = [m.loss(theta, batch_of(m, progress), shared, {}).item() for m in (method, plain)]
     assert losses[0] - losses[1] == pytest.approx((0.4 * first + 0.3 * second).item(), rel=1e-9)
     assert first > 1e-3 and second > 1e-3
@@ -346,7 +345,6 @@ def test_default_preset_is_that_of_the_authors():
     [
         ({"preset": "table"}, "preset of FedGPS is 'table', but must be authors or paper"),
         ({"surrogate": "gan"}, "surrogate of FedGPS is 'gan', but must be stylegan or gaussian or none"),
-        ({"distance": "kl"}, "distance of FedGPS is 'kl', but must be supcon or w1"),
         ({"path_sign": 0}, "path_sign of FedGPS is 0, but must be 1 or -1"),
         ({"path_norm": "max"}, "path_norm of FedGPS is 'max', but must be layer_sum or global"),
         ({"prototypes": "none"}, "prototypes of FedGPS is 'none', but must be training or fixed"),
@@ -373,7 +371,7 @@ def test_weights_by_size_are_refused(start):
 # -- runs
 
 
-@pytest.mark.parametrize("options", [{}, {"preset": "paper"}, {"distance": "w1", "lambda_1": 0.1}])
+@pytest.mark.parametrize("options", [{}, {"preset": "paper"}, {"lambda_1": 0.1}])
 def test_it_learns_and_its_options_change_the_run(play, options):
     method, progress, _ = play("fedgps", SMALL | options, rounds=6, sampled=4)
     data = method.context.data

@@ -242,12 +242,11 @@ def test_10_prototypes_of_a_fixed_set_count_equally():
 
 
 def test_11_second_stage_is_the_mean_squared_distance_to_the_prototype():
-    method = federation(FedGPS(**PLAIN), 2)
     z = vector(0, 0, 2, 2).view(2, 2)
     centers = torch.ones(2, 2, dtype=torch.float64)
-    assert float(with_prototypes(method.distance, z, centers, None)) == 1.0  # the mean of z is the prototype
+    assert float(with_prototypes(z, centers)) == 1.0  # the mean of z is the prototype
     at = centers.clone().requires_grad_()
-    loss = with_prototypes(method.distance, at, centers, None)
+    loss = with_prototypes(at, centers)
     assert loss == 0 and (torch.autograd.grad(loss, at)[0] == 0).all()
 
 
@@ -518,13 +517,12 @@ def test_class_that_nobody_drew_keeps_its_prototype():
 
 
 def test_class_that_was_never_drawn_takes_no_part_in_the_second_stage():
-    method = federation(FedGPS(**PLAIN), 2)
     unknown = prototypes_after(([1, 1], 3))[1]
     z = vector(0, 0, 8, 8).view(2, 2).requires_grad_()
-    loss = with_prototypes(method.distance, z, torch.stack([vector(1, 1), unknown]), None)
+    loss = with_prototypes(z, torch.stack([vector(1, 1), unknown]))
     assert loss == 1
     assert torch.autograd.grad(loss, z)[0].tolist() == [[-1, -1], [0, 0]]
-    loss = with_prototypes(method.distance, z, torch.stack([unknown, unknown]), None)
+    loss = with_prototypes(z, torch.stack([unknown, unknown]))
     assert loss == 0 and (torch.autograd.grad(loss, z)[0] == 0).all()
 
 
