@@ -4,7 +4,6 @@
 4.5, Eq. 6 and 7, appendix B.
 """
 
-import logging
 from typing import Any
 
 import torch
@@ -79,8 +78,6 @@ class FedGPS(SurrogatePrototypes):
         if v is not None and self.lambda_g and ("seen" in own or not self.require_history):
             if (e := self.shift(v)) is not None:
                 visit.notes["shift"] = e
-            else:
-                logging.getLogger(__name__).info("round %d, client %d: no direction", visit.round, visit.client)
         return super().begin(theta, shared, own, visit)
 
     def shift(self, v: Tensor) -> Tensor | None:

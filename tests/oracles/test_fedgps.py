@@ -3,7 +3,6 @@
 Statements 8, 9 and 22 are about metrics, 19 and 20 about data, 21 about curves; they are checked there.
 """
 
-import logging
 from concurrent.futures import Executor
 from typing import Any
 
@@ -444,15 +443,13 @@ def test_single_client_of_a_round_has_no_others_but_is_the_other_for_all_the_res
 
 @pytest.mark.parametrize("path_norm", ["global", "layer_sum"])
 @pytest.mark.parametrize("v", [(0.0, 0.0), (1e-13, -1e-13), (1e200, 1e200), (np.nan, 1.0)])
-def test_direction_without_a_finite_norm_is_skipped_and_logged(caplog, path_norm, v):
+def test_direction_without_a_finite_norm_is_skipped(path_norm, v):
     method = federation(FedGPS(**PLAIN | {"path_norm": path_norm}), 1, 1)
     batch = first_batch(method, Progress(0, vector(1, 2), torch.zeros(0), {}))
     shared = {"mean": vector(*v), "participants": torch.tensor(2)}
-    with caplog.at_level(logging.INFO, "paperlib"):
-        start = method.begin(vector(1, 2), shared, {}, batch)
+    start = method.begin(vector(1, 2), shared, {}, batch)
     assert start.tolist() == [1, 2]
     assert "shift" not in batch.notes
-    assert [record.getMessage() for record in caplog.records] == ["round 1, client 0: no direction"]
 
 
 class Failing(FedGPS):
