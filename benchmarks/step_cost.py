@@ -29,7 +29,7 @@ from workloads import floor, random_images
 
 from paperlib import Experiment
 from paperlib.data.datasets import DATASETS
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.networks import Network
 from paperlib.papers import TITLES, experiments
 from paperlib.reports import markdown
@@ -157,7 +157,7 @@ def methods() -> None:
 def play(method, progress) -> None:  # type: ignore[no-untyped-def]
     """The client's second round, when it has received everything the method sends."""
     shared = method.broadcast(progress.server, progress.theta)
-    train_client(method.context, method, 2, 0, progress.theta, progress.buffers, shared, {})
+    train_client(ClientTask(method.context, method, 2, 0, progress.theta, progress.buffers, shared, {}))
 
 
 def count(method, progress) -> int:  # type: ignore[no-untyped-def]

@@ -171,7 +171,7 @@ def reply(message: Message, state: RecordDict) -> Message:
         method.context, method, number, client, tensors["theta"], tensors["buffers"], under("shared", tensors), own
     )
     with worker_pool(1) as pool, arithmetic(e.precision):
-        trained = pool.submit(train_client, *job).result()
+        trained = pool.submit(train_client, job).result()
     own = trained.own
     if method.weight(cast(float, task["weight"]), trained.upload) == 0:  # the server leaves this visit out
         own = {} if before is None else method.keep_when_absent(before)

@@ -12,7 +12,6 @@ import os
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -154,23 +153,16 @@ def _read(path: Path) -> Any:
 
 
 def _arrays(content: bytes) -> Any:
-    """The array of an .npy file, or the arrays of an .npz file by name; our own has all clients' indices in one."""
+    """The array of an .npy file, or the arrays of an .npz file by name."""
     if content.startswith(b"PK"):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(member.file_size for member in archive.infolist()) > files.LARGEST:
                 raise ValueError(f"its arrays take more than {files.LARGEST >> 20} MiB")
     try:
         loaded = np.load(io.BytesIO(content), allow_pickle=False)
-        arrays = loaded if isinstance(loaded, np.ndarray) else dict(loaded)
+        return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
     except Exception as error:  # of the archive, a header or pickled objects
         raise ValueError(f"it cannot be read without unpickling ({one_line(error)}); {CONVERT}") from None
-    if isinstance(arrays, dict) and arrays.keys() == {"indices", "offsets", "description"}:
-        indices, offsets = arrays["indices"], arrays["offsets"].tolist()
-        if offsets != sorted(offsets) or offsets[:1] + offsets[-1:] != [0, len(indices)]:
-            raise ValueError(f"its offsets must rise from 0 to {len(indices)}")
-        parts = [indices[start:end] for start, end in pairwise(offsets)]
-        return json.loads(str(arrays["description"])) | {"clients": parts}
-    return arrays
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -111,7 +111,9 @@ def test_what_stops_the_keeper_stops_the_run_in_the_same_words(tiny, kept, monke
     store, actor = kept
     mine = FarStore(store, actor, tiny.digest)
     assert str(pickle.loads(pickle.dumps(DamagedFile(store, ": run it again")))) == f"{store} is damaged: run it again"
-    assert str(pickle.loads(pickle.dumps(DamagedFile(store, what="has another format")))) == f"{store} has another format"
+    assert (
+        str(pickle.loads(pickle.dumps(DamagedFile(store, what="has another format")))) == f"{store} has another format"
+    )
 
     def full(*_):
         raise OSError(28, "No space left on device")

@@ -52,8 +52,7 @@ FORMS = {
     | {"users_data": {str(k): {"x": [f"img_{i}_label_6.png" for i in CLIENTS[k]], "y": []} for k in LEAF["users"]}},
     "NIID-Bench: f.txt": "{\n" + "".join(f"{k}: [\n{str(i)[1:-1]}\n]\n" for k, i in enumerate(CLIENTS)) + "}\n",
     "a dict of Python: g.txt": str(dict(enumerate(CLIENTS))),
-    "ours: h.npz": {"indices": np.concatenate(CLIENTS), "offsets": [0, 3, 5, 9, 10], "description": "{}"},
-    "an array per client: i.npz": BY_NAME,
+    "an array per client: h.npz": BY_NAME,
 }
 
 
@@ -189,8 +188,6 @@ def test_a_file_that_is_no_partition_is_refused_with_its_place(case):
         ({"c0": np.array([0.5])}, "entry 0 of client 0 is 0.5"),
         ({"c0": np.array([[1]])}, r"entry 0 of client 0 is \[1\]"),
         ({"c0": np.array([{}])}, "cannot be read without unpickling .* convert it where it was made: json.dump"),
-        ({"indices": [1, 2], "offsets": [0, 2, 1], "description": "{}"}, "its offsets must rise from 0 to 2"),
-        ({"indices": [1, 2], "offsets": [1, 2], "description": "{}"}, "its offsets must rise from 0 to 2"),
     ],
 )
 def test_arrays_that_are_no_partition_are_refused(arrays, sentence):

@@ -210,7 +210,7 @@ def shared_things() -> pd.DataFrame:
         if max(down, up) <= 1:
             continue
         round = Round(seen.method, seen.progress)
-        upload = train_client(*round.start(round.cohort[0])).upload
+        upload = train_client(round.start(round.cohort[0])).upload
         rows[name] = {
             "receives": _named(round.shared),
             "sends": _named({key: value for key, value in upload.items() if key != "delta"}),

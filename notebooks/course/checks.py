@@ -17,9 +17,9 @@ from paperlib.experiment import Experiment
 from paperlib.federated.context import Batch
 from paperlib.federated.evaluation import Scores, evaluate
 from paperlib.federated.local import start_visit
-from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.progress import LocalModel, Progress, RoundSnapshot
 from paperlib.federated.simulator import bytes_of, play_round
+from paperlib.federated.uploads import Totals
 from paperlib.methods import FedAvg, build
 from paperlib.methods.fedimpro import FedImpro
 from paperlib.methods.gc import Centralized
@@ -182,14 +182,21 @@ def local_step_of(method: FedAvg, theta: Tensor) -> Batch:
     return Batch(x=x, y=method.context.data.train_labels[:5], **vars(visit))
 
 
+def mean_delta(deltas: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """What FedAvg makes of uploads [m, P] with weights [m] from a model of zeros, [P]."""
+    totals = Totals()
+    for k, (delta, p) in enumerate(zip(deltas, weights.tolist(), strict=True)):
+        FedAvg().collect({}, totals, p, k, {"delta": delta})
+    return FedAvg().aggregate({}, torch.zeros(deltas.shape[1]), totals)[0]
+
+
 # -- 1: FedAvg by hand
 
 
 @exercise("1.1")
 def weighted_average(average: object) -> str:
     thetas, sizes = draws(3, 5), torch.tensor([10, 30, 60])
-    uploads = [(float(n), k, {"delta": theta}) for k, (n, theta) in enumerate(zip(sizes, thetas, strict=True))]
-    expected, _ = aggregate_uploads(FedAvg(), {}, torch.zeros(5), uploads)
+    expected = mean_delta(thetas, sizes)
     result = call(average, thetas, sizes)
     if same(result, thetas.mean(0)):
         raise Hint("this is the plain mean, in which a client with 10 samples counts as much as one with 60.")
@@ -256,9 +263,7 @@ def divergence(weight_divergence: object) -> str:
 def update_survival(survival: object) -> str:
     updates = draws(5, 40)
     result, lengths = call(survival, updates), updates.norm(dim=1).mean()
-    expected = aggregate_uploads(
-        FedAvg(), {}, torch.zeros(40), [(1.0, k, {"delta": u}) for k, u in enumerate(updates)]
-    )[0].norm()
+    expected = mean_delta(updates, torch.ones(5)).norm()
     if same(result, lengths / expected):
         raise Hint("this is larger than one; turn it round.")
     if same(result, updates.sum(0).norm() / lengths):

@@ -116,7 +116,7 @@ def load(
     """
     root = data_directory(data_dir)
     if not isinstance(name, str):
-        raise _unknown(name, root)
+        raise ValueError(f"name={quote(name)} must be the name of a data set: choose one of {', '.join(DATASETS)}.")
     wanted = {"train_size": train_size, "test_size": test_size, "image_size": image_size}
     sizes = [_size(argument, size) for argument, size in wanted.items()]
     return _load(name, *sizes, root, _device(device), fingerprint(name, image_size, root))
@@ -357,9 +357,7 @@ def _download(name: str, root: Path) -> None:
     )
 
 
-def _unknown(name: Any, root: Path) -> ValueError:
-    if not isinstance(name, str):
-        return ValueError(f"name={quote(name)} must be the name of a data set: choose one of {', '.join(DATASETS)}.")
+def _unknown(name: str, root: Path) -> ValueError:
     if title := FILE_NAMES.get(name):
         return ValueError(f"'{name}' is the name of a file; the data set is called '{title}'.")
     choices = ", ".join(DATASETS)

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from paperlib.checks import whole
 from paperlib.data.batches import crop_and_flip, crop_margin, normalise
 from paperlib.data.stylegan import stylegan_images
 from paperlib.random_streams import draw, rng
@@ -51,15 +52,11 @@ def surrogate_set(
     """
     if per_class is None:
         per_class = max(TOTAL // max(classes, 1), 1)
-    _check(channels=shape[0], height=shape[1], width=shape[2], classes=classes, per_class=per_class)
+    names = ("channels", "height", "width", "classes", "per_class")
+    for name, size in zip(names, (*shape, classes, per_class), strict=True):
+        whole(name, size, 1)
     with _making, torch_defaults():
         return _shared(kind, tuple(shape), classes, per_class, seed, str(torch.device(device)))
-
-
-def _check(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}, but a surrogate set needs at least 1")
 
 
 _making = threading.Lock()  # of threads that need the same set, one makes it

@@ -129,7 +129,7 @@ class Captured:
         self.recordings: dict[Any, Recording] = {}
 
     def __call__(self, task: ClientTask) -> Trained:
-        return train_client(*task, self.take_steps)
+        return train_client(task, self.take_steps)
 
     def take_steps(self, task: ClientTask, visit: Visit, theta: Tensor, batches: Iterable[Tensor]) -> Tensor:
         """Take the steps of an epoch, from the first full batch on in the memory of a recording."""

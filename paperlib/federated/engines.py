@@ -42,7 +42,7 @@ def one_after_another(round: RoundPlan, pool: Executor) -> Iterable[Trained]:
     """Train each client by itself, several side by side in the pool's threads; yield in the order of the cohort."""
 
     def train(client: int) -> Trained:
-        return train_client(*round.start(client))
+        return train_client(round.start(client))
 
     cohort, sizes = round.cohort, round.method.context.sizes
     if not isinstance(pool, Workers) or pool.workers == 1:

@@ -18,7 +18,7 @@ MOMENTUM = "optimizer/momentum"  # entry of a client's state: the momentum buffe
 
 
 class ClientTask(NamedTuple):
-    """One client's part in one round: the arguments of `train_client`."""
+    """One client's part in one round, for which it receives the model theta [P] with buffers [Q]."""
 
     context: Context
     method: FedAvg
@@ -74,26 +74,16 @@ def step_by_step(task: ClientTask, visit: Visit, theta: Tensor, batches: Iterabl
 
 
 @part("other")  # but for the parts within; the aggregation waits for it
-def train_client(
-    context: Context,
-    method: FedAvg,
-    round: int,
-    client: int,
-    theta: Tensor,
-    buffers: Tensor,
-    shared: State,
-    own: State,
-    take_steps: TakeSteps = step_by_step,
-) -> Trained:
-    """Train the local epochs of one client that received the model theta [P] with buffers [Q]."""
-    e, task = context.experiment, ClientTask(context, method, round, client, theta, buffers, shared, own)
-    order, how = rng(e.seed, "batches", round, client), augmentation(e.augment)
+def train_client(task: ClientTask, take_steps: TakeSteps = step_by_step) -> Trained:
+    """Train the local epochs of one client."""
+    context, e = task.context, task.context.experiment
+    order, how = rng(e.seed, "batches", task.round, task.client), augmentation(e.augment)
     visit, theta_0 = task.begin()
     theta = theta_0.clone()
     for visit.epoch in range(e.local_epochs):
         with part("method"):
-            method.begin_epoch(theta, shared, own, visit)
-        draws = draw_epoch(context.data, context.indices[client], how, order)
+            task.method.begin_epoch(theta, task.shared, task.own, visit)
+        draws = draw_epoch(context.data, context.indices[task.client], how, order)
         theta = take_steps(task, visit, theta, split(draws, e.batch_size))
     return task.end(visit, theta_0, theta)
 

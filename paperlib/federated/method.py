@@ -4,14 +4,14 @@ McMahan et al. 2017, "Communication-efficient learning of deep networks from dec
 """
 
 from dataclasses import field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib.federated.context import Batch, Context, Optimizer, Visit
-from paperlib.federated.uploads import Totals, Upload, Uploads
+from paperlib.federated.uploads import Totals, Upload
 from paperlib.networks.network import gradient
 from paperlib.options import Options
 
@@ -33,16 +33,16 @@ class FedAvg(Options):
     passes_loss_on: ClassVar[bool] = True
     # True if "delta" in an upload is theta - theta_0.
     sends_update: ClassVar[bool] = True
-    # True if every sampled client must count equally.
-    needs_uniform: ClassVar[bool] = False
+    # Fields of the experiment that must have certain values; of a combination, those of both methods.
+    needs: ClassVar[dict[str, Any]] = {}
     # Methods that it cannot be combined with, or the names of what such methods change, and why.
     excludes: ClassVar[dict[type["FedAvg"] | str, str]] = {}
 
     def setup(self, context: Context) -> "FedAvg":
         """Bind the method to a run, and compute what stays fixed in it; raises ValueError for what does not fit it."""
-        if self.needs_uniform and context.experiment.weighting != "uniform":
-            name = type(self).__name__
-            raise ValueError(f"weighting is {context.experiment.weighting!r}, but {name} needs uniform weights")
+        for name, value in self.needs.items():
+            if (given := getattr(context.experiment, name)) != value:
+                raise ValueError(f"{name} is {given!r}, but {type(self).__name__} needs {value!r}")
         self.context = context
         self.net = context.net
         return self
@@ -147,11 +147,3 @@ NEEDS_UPDATE: dict[type[FedAvg] | str, str] = {"sends_update": "its server needs
 def finish_round(method: FedAvg, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:
     """Return the new global model [P] and server state; the mean over no clients is NaN, which ends the run."""
     return method.aggregate(server, theta, totals) if totals else (theta + torch.zeros_like(theta) / 0.0, server)
-
-
-def aggregate_uploads(method: FedAvg, server: State, theta: Tensor, uploads: Uploads) -> tuple[Tensor, State]:
-    """Collect uploads and finish their round."""
-    totals = Totals()
-    for p, client, upload in uploads:
-        method.collect(server, totals, p, client, upload)
-    return finish_round(method, server, theta, totals)

@@ -1,13 +1,11 @@
 """Uploads of the sampled clients, and their sums over a round."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 Upload = dict[str, Tensor]  # as the server reads it: "buffers" [Q] as well, BatchNorm's statistics of the client
-Uploads = Iterable[tuple[float, int, Upload]]  # (weight, client, upload) of every client that took part, once
 
 
 class Totals(dict[str, Any]):

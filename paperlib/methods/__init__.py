@@ -60,12 +60,12 @@ def combine(outer: type[FedAvg], base: type[FedAvg]) -> type[FedAvg]:
         for excluded, reason in one.excludes.items():
             if _is_or_changes(other, excluded):
                 raise ValueError(f"{one.__name__} cannot be combined with {other.__name__}: {reason}")
-        if one.needs_uniform and other.weights is not FedAvg.weights:
+        if "weighting" in one.needs and other.weights is not FedAvg.weights:
             raise ValueError(f"{other.__name__} cannot be combined with {one.__name__}: it needs uniform weights")
     shared = set(options_of(outer)) & set(options_of(base))
     if shared:
         raise ValueError(f"{outer.__name__} and {base.__name__} both have an option {', '.join(sorted(shared))}")
-    return type(f"{outer.__name__}{base.__name__}", (outer, base), {})
+    return type(f"{outer.__name__}{base.__name__}", (outer, base), {"needs": outer.needs | base.needs})
 
 
 def _is_or_changes(method: type[FedAvg], what: type[FedAvg] | str) -> bool:

@@ -6,7 +6,7 @@ Kim et al. 2024, "Adaptive federated learning with auto-tuned clients", Algorith
 import torch
 from torch import Tensor
 
-from paperlib.federated.context import Batch, Context, Optimizer, Visit
+from paperlib.federated.context import Batch, Optimizer, Visit
 from paperlib.federated.local import clip_norm
 from paperlib.federated.method import FedAvg, State
 from paperlib.methods.fednova import FedNova
@@ -27,6 +27,7 @@ class DeltaSGD(FedAvg):
     """
 
     excludes = dict.fromkeys((Scaffold, FedNova), "its steps are not of one known length")
+    needs = {"momentum": 0.0, "momentum_buffer": "reset"}
     gamma: float = option(2.0, above=0)
     delta: float = option(0.1, at_least=0)
     eta_0: float = option(0.2, above=0)
@@ -36,12 +37,6 @@ class DeltaSGD(FedAvg):
         super().__post_init__()
         if self.same_batch and type(self).gradient is not DeltaSGD.gradient:
             raise ValueError("DeltaSGD with same_batch must be around the other method, whose gradient it takes twice")
-
-    def setup(self, context: Context) -> FedAvg:
-        e = context.experiment
-        if e.momentum or e.momentum_buffer != "reset":
-            raise ValueError(f"momentum is {e.momentum}, {e.momentum_buffer}, but Delta-SGD needs 0, reset")
-        return super().setup(context)
 
     def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
         start = super().begin(theta, shared, own, visit)

@@ -4,7 +4,6 @@
 4.5, Eq. 6 and 7, appendix B.
 """
 
-import logging
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from paperlib.federated.context import Batch, Visit
 from paperlib.federated.local import clip_norm
 from paperlib.federated.method import NEEDS_UPDATE, State, Upload
 from paperlib.federated.uploads import Totals
-from paperlib.methods.math.alignment import DISTANCES, with_prototypes, with_surrogates
+from paperlib.methods.math.alignment import with_prototypes, with_surrogates
 from paperlib.methods.math.vectors import without_own
 from paperlib.methods.surrogates import SurrogatePrototypes
 from paperlib.options import option
@@ -44,13 +43,13 @@ class FedGPS(SurrogatePrototypes):
         None. path_sign: +1 along the others' updates, -1 against them. path_norm: e is divided by the sum of the norms
         of v's tensors, or by its norm. require_history: no shift at a first visit. match_classes: real class c and
         surrogate class c attract each other. clip: of the gradient; 0 is none. The authors also keep clients' momentum.
-    surrogate_weight: of the surrogates' cross-entropy. distance: d, see `with_surrogates`. For the other options see
-        `Surrogates` and `SurrogatePrototypes`.
+    surrogate_weight: of the surrogates' cross-entropy. d: see `with_surrogates` and `with_prototypes`. For the other
+        options see `Surrogates` and `SurrogatePrototypes`.
     """
 
     passes_loss_on = False
     excludes = NEEDS_UPDATE
-    needs_uniform = True  # a client's own update is taken out of a plain mean
+    needs = {"weighting": "uniform"}  # a client's own update is taken out of a plain mean
     presets = PRESETS
     require_history: bool | None = None
     preset: str = option("authors", choices=("authors", "paper"))
@@ -61,7 +60,6 @@ class FedGPS(SurrogatePrototypes):
     path_sign: int | None = option(None, choices=(1, -1))
     path_norm: str | None = option(None, choices=("layer_sum", "global"))
     surrogate_weight: float = option(1.0, at_least=0)
-    distance: str = option("supcon", choices=DISTANCES)
     match_classes: bool | None = None
     clip: float | None = option(None, at_least=0)
 
@@ -80,8 +78,6 @@ class FedGPS(SurrogatePrototypes):
         if v is not None and self.lambda_g and ("seen" in own or not self.require_history):
             if (e := self.shift(v)) is not None:
                 visit.notes["shift"] = e
-            else:
-                logging.getLogger(__name__).info("round %d, client %d: no direction", visit.round, visit.client)
         return super().begin(theta, shared, own, visit)
 
     def shift(self, v: Tensor) -> Tensor | None:
@@ -108,17 +104,13 @@ class FedGPS(SurrogatePrototypes):
         if self.lambda_1:
             loss = loss + self.lambda_1 * self.stage_1(z, z_s, y_s, batch)
         if self.lambda_2 and "prototypes" in shared:
-            loss = loss + self.lambda_2 * self.stage_2(z_s, shared["prototypes"][y_s], batch)
+            loss = loss + self.lambda_2 * with_prototypes(z_s, shared["prototypes"][y_s])
         return loss
 
     def stage_1(self, z: Tensor, z_s: Tensor, y_s: Tensor, batch: Batch) -> Tensor:
         """d(P_k, P_k^s), real against surrogate features; scalar."""
         classes = y_s if self.match_classes else y_s + self.classes
-        return with_surrogates(self.distance, z, batch.y, z_s, classes, batch.generator)
-
-    def stage_2(self, z_s: Tensor, prototypes: Tensor, batch: Batch) -> Tensor:
-        """d(P^s, P_k^s), surrogate features [B_s, d] against the global prototypes of their classes; scalar."""
-        return with_prototypes(self.distance, z_s, prototypes, batch.generator)
+        return with_surrogates(z, batch.y, z_s, classes)
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)

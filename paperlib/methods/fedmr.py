@@ -26,7 +26,7 @@ class FedMR(FedAvg):
         by itself, as in the authors' code, which parts a layer's bias from its weight.
     """
 
-    needs_uniform = True
+    needs = {"weighting": "uniform"}
     excludes = dict.fromkeys(
         ("send", "begin", "weight", "collect", "aggregate", "finish"), "it has several global models"
     )

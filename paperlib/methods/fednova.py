@@ -5,7 +5,7 @@ Wang et al. 2020, "Tackling the objective inconsistency problem in heterogeneous
 
 from torch import Tensor
 
-from paperlib.federated.context import Context, Visit
+from paperlib.federated.context import Visit
 from paperlib.federated.method import NEEDS_UPDATE, FedAvg, State, Upload
 from paperlib.federated.uploads import Totals
 from paperlib.methods.feddyn import FedDyn
@@ -21,11 +21,7 @@ class FedNova(FedAvg):
     """
 
     excludes = NEEDS_UPDATE | {FedDyn: "the server's h adds up updates as if all took equally many steps"}
-
-    def setup(self, context: Context) -> FedAvg:
-        if context.experiment.momentum_buffer != "reset":
-            raise ValueError("FedNova counts steps from an empty momentum buffer, but momentum_buffer is not reset")
-        return super().setup(context)
+    needs = {"momentum_buffer": "reset"}  # a_k counts steps from an empty buffer
 
     def end(self, theta_0: Tensor, theta: Tensor, shared: State, own: State, visit: Visit) -> tuple[Upload, State]:
         upload, own = super().end(theta_0, theta, shared, own, visit)

@@ -19,7 +19,7 @@ class FedVARP(FedAvg):
     """
 
     sends_update = False
-    needs_uniform = True
+    needs = {"weighting": "uniform"}
 
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"y": torch.zeros_like(theta)}

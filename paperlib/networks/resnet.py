@@ -10,59 +10,43 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu_
 
 from paperlib.networks.layers import BatchNorm, Conv2d, torch_default, torchvision_default
 from paperlib.networks.network import Network
 
 Norm = Callable[[int], nn.Module]
+Form = Sequence[tuple[int, int, bool]]
+# Two 3x3 convolutions; a 3x3 convolution between two 1x1 convolutions, of which the last has four times the channels.
+BASIC: Form = ((3, 1, True), (3, 1, False))
+BOTTLENECK: Form = ((1, 1, False), (3, 1, True), (1, 4, False))
 
 
-class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and a shortcut."""
+class Block(nn.ModuleDict):
+    """Convolutions, each with a norm and a ReLU, and a shortcut around them, which is added before the last ReLU.
 
-    expansion = 1
+    form: kernel of each convolution, its outputs as a multiple of ``channels``, and whether it strides. The shortcut is
+    a strided 1x1 convolution where the shape changes.
+    """
 
-    def __init__(self, inputs: int, channels: int, stride: int, norm: Norm):
-        super().__init__()
-        self.conv1 = Conv2d(inputs, channels, 3, stride, padding=1, bias=False)
-        self.norm1 = norm(channels)
-        self.conv2 = Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.norm2 = norm(channels)
-        self.downsample = _downsample(inputs, channels, stride, norm)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.norm2(self.conv2(relu_(self.norm1(self.conv1(x)))))
-        return relu_(out + (x if self.downsample is None else self.downsample(x)))
-
-
-class Bottleneck(nn.Module):
-    """A 3x3 convolution between two 1x1 convolutions, of which the last has four times the channels, and a shortcut."""
-
-    expansion = 4
-
-    def __init__(self, inputs: int, channels: int, stride: int, norm: Norm):
-        super().__init__()
-        outputs = self.expansion * channels
-        self.conv1 = Conv2d(inputs, channels, 1, bias=False)
-        self.norm1 = norm(channels)
-        self.conv2 = Conv2d(channels, channels, 3, stride, padding=1, bias=False)
-        self.norm2 = norm(channels)
-        self.conv3 = Conv2d(channels, outputs, 1, bias=False)
-        self.norm3 = norm(outputs)
-        self.downsample = _downsample(inputs, outputs, stride, norm)
+    def __init__(self, inputs: int, channels: int, stride: int, norm: Norm, form: Form):
+        layers: dict[str, nn.Module] = {}
+        outputs = inputs
+        for number, (kernel, factor, strides) in enumerate(form, start=1):
+            before, outputs, step = outputs, factor * channels, stride if strides else 1
+            layers[f"conv{number}"] = Conv2d(before, outputs, kernel, step, padding=kernel // 2, bias=False)
+            layers[f"norm{number}"] = norm(outputs)
+            layers[f"relu{number}"] = nn.ReLU(inplace=True)
+        if stride != 1 or inputs != outputs:
+            layers["downsample"] = nn.Sequential(Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
+        super().__init__(layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = relu_(self.norm2(self.conv2(relu_(self.norm1(self.conv1(x))))))
-        out = self.norm3(self.conv3(out))
-        return relu_(out + (x if self.downsample is None else self.downsample(x)))
-
-
-def _downsample(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Module | None:
-    """The shortcut of a block: a strided 1x1 convolution where the shape changes, else None, for the identity."""
-    if stride == 1 and inputs == outputs:
-        return None
-    return nn.Sequential(Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
+        """[B, inputs, height, width] -> [B, outputs, height, width], half as high and wide where it strides."""
+        *layers, last = (layer for name, layer in self.items() if name != "downsample")
+        out = x
+        for layer in layers:
+            out = layer(out)
+        return last(out + (self["downsample"](x) if "downsample" in self else x))  # type: ignore[no-any-return]
 
 
 def _group_norm(groups: int, width: float) -> Norm:
@@ -88,7 +72,7 @@ def _stages(
     shape: tuple[int, int, int],
     classes: int,
     width: float,
-    block: type[BasicBlock] | type[Bottleneck],
+    form: Form,
     depths: Sequence[int],
     norm: Norm,
     bias: bool = True,
@@ -101,8 +85,8 @@ def _stages(
         layers: list[nn.Module] = []
         for position in range(depth):
             stride = 2 if number > 0 and position == 0 else 1
-            layers.append(block(inputs, first * 2**number, stride, norm))
-            inputs = first * 2**number * block.expansion
+            layers.append(Block(inputs, first * 2**number, stride, norm, form))
+            inputs = first * 2**number * form[-1][1]
         if number == len(depths) - 1:
             layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         stages[f"stage{number + 1}"] = nn.Sequential(*layers)
@@ -121,22 +105,22 @@ def _gc_fed(name: str, stages: dict[str, nn.Module]) -> Network:
 
 def resnet18(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
     """BatchNorm. 11,220,132 parameters at 100 classes. Starts as torch does, as in the code of FedGPS and FedImpro."""
-    return Network("resnet18", _stages(shape, classes, width, BasicBlock, (2, 2, 2, 2), BatchNorm), torch_default)
+    return Network("resnet18", _stages(shape, classes, width, BASIC, (2, 2, 2, 2), BatchNorm), torch_default)
 
 
 def resnet10(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
     """`resnet18` with one block in each stage. 4,949,412 parameters at 100 classes."""
-    return Network("resnet10", _stages(shape, classes, width, BasicBlock, (1, 1, 1, 1), BatchNorm), torch_default)
+    return Network("resnet10", _stages(shape, classes, width, BASIC, (1, 1, 1, 1), BatchNorm), torch_default)
 
 
 def resnet50(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
     """BatchNorm, features of length 2048. 23,705,252 parameters at 100 classes. Starts as `resnet18` does."""
-    return Network("resnet50", _stages(shape, classes, width, Bottleneck, (3, 4, 6, 3), BatchNorm), torch_default)
+    return Network("resnet50", _stages(shape, classes, width, BOTTLENECK, (3, 4, 6, 3), BatchNorm), torch_default)
 
 
 def resnet14(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
     """`resnet50` with one block in each stage. 8,213,156 parameters at 100 classes."""
-    return Network("resnet14", _stages(shape, classes, width, Bottleneck, (1, 1, 1, 1), BatchNorm), torch_default)
+    return Network("resnet14", _stages(shape, classes, width, BOTTLENECK, (1, 1, 1, 1), BatchNorm), torch_default)
 
 
 def resnet18_gn(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
@@ -145,12 +129,12 @@ def resnet18_gn(shape: tuple[int, int, int], classes: int, width: float = 1.0) -
     11,220,132 parameters at 100 classes. Starts as torchvision's, but for the first convolution and the classifier,
     which start as torch does; the authors' code replaces these two layers of torchvision's network.
     """
-    return _gc_fed("resnet18_gn", _stages(shape, classes, width, BasicBlock, (2, 2, 2, 2), _group_norm(32, width)))
+    return _gc_fed("resnet18_gn", _stages(shape, classes, width, BASIC, (2, 2, 2, 2), _group_norm(32, width)))
 
 
 def resnet10_gn(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
     """`resnet18_gn` with one block in each stage. 4,949,412 parameters at 100 classes."""
-    return _gc_fed("resnet10_gn", _stages(shape, classes, width, BasicBlock, (1, 1, 1, 1), _group_norm(32, width)))
+    return _gc_fed("resnet10_gn", _stages(shape, classes, width, BASIC, (1, 1, 1, 1), _group_norm(32, width)))
 
 
 def fedacd_resnet18(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
@@ -160,11 +144,11 @@ def fedacd_resnet18(shape: tuple[int, int, int], classes: int, width: float = 1.
     aggregation, and is what the public code of FedNH has, whose training protocol FedACD follows. Starts as torch
     does, as in that code.
     """
-    stages = _stages(shape, classes, width, BasicBlock, (2, 2, 2, 2), _group_norm(2, width), bias=False)
+    stages = _stages(shape, classes, width, BASIC, (2, 2, 2, 2), _group_norm(2, width), bias=False)
     return Network("fedacd_resnet18", stages, torch_default)
 
 
 def fedacd_resnet10(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
     """`fedacd_resnet18` with one block in each stage. 5,000,512 parameters at 200 classes."""
-    stages = _stages(shape, classes, width, BasicBlock, (1, 1, 1, 1), _group_norm(2, width), bias=False)
+    stages = _stages(shape, classes, width, BASIC, (1, 1, 1, 1), _group_norm(2, width), bias=False)
     return Network("fedacd_resnet10", stages, torch_default)

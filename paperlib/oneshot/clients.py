@@ -132,7 +132,7 @@ class Clients:
             if k in missing
         }
         if self.heterogeneous:
-            return zip(missing, pool.map(lambda k: train_client(*tasks[k]), missing), strict=True)
+            return zip(missing, pool.map(lambda k: train_client(tasks[k]), missing), strict=True)
         return zip(missing, engine.train(_Cohort(self.methods[0], missing, tasks), pool), strict=True)
 
 

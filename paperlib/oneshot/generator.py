@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import init
 
+from paperlib.checks import one_of
 from paperlib.networks.layers import Conv2d
 from paperlib.networks.network import Network
 
@@ -24,8 +25,7 @@ def generator(kind: str, latent: int, shape: tuple[int, int, int], width: float 
     [K, P], are run together by `torch.vmap`. Raises ValueError for an unknown kind, sides that are not multiples of 4
     pixels, and a latent size or a width that leaves a layer empty.
     """
-    if kind not in KINDS:
-        raise ValueError(f"unknown generator {kind!r}; choose one of {', '.join(KINDS)}")
+    one_of("generator", kind, KINDS)
     channels, height, wide = shape
     if height % 4 or wide % 4:
         raise ValueError(f"the generator makes images whose sides are multiples of 4 pixels, not {height}x{wide}")

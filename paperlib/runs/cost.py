@@ -154,7 +154,7 @@ def _operations(method: str, batch: int) -> int:
     trial = trial_run(method, "cnn", width=0.25, clients=1, images=2 * batch, batch_size=batch, rounds=1, cheap=CHEAP)
     round = Round(trial.method, trial.progress)
     with Products() as products:
-        train_client(*round.start(0))
+        train_client(round.start(0))
     return products.total
 
 

@@ -165,7 +165,7 @@ class _Recorder:
         for client in round.cohort:
             task = round.start(client)
             recording = _RecordingMethod(task.method)
-            trained = train_client(*task._replace(method=cast(FedAvg, recording)))
+            trained = train_client(task._replace(method=cast(FedAvg, recording)))
             points = [*recording.points, _point(trained.theta)]
             reach = task.context.experiment.lr * len(recording.points)  # of a constant in the gradient, over the round
             arrows = tuple(

@@ -87,9 +87,9 @@ def test_default_is_fifty_thousand_images(classes, per_class):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (((3, 0, 32), 10), "height is 0, but a surrogate set needs at least 1"),
-        (((3, 32, 32), 0), "classes is 0, but a surrogate set needs at least 1"),
-        (((3, 32, 32), 10, 0), "per_class is 0, but a surrogate set needs at least 1"),
+        (((3, 0, 32), 10), "height is 0, but must be a whole number of at least 1"),
+        (((3, 32, 32), 0), "classes is 0, but must be a whole number of at least 1"),
+        (((3, 32, 32), 10, 0), "per_class is 0, but must be a whole number of at least 1"),
     ],
 )
 def test_impossible_sizes_are_refused(arguments, sentence):

@@ -25,7 +25,7 @@ def digits():
 @pytest.mark.parametrize("weighting", ["uniform", "size"])
 @pytest.mark.parametrize("name", REGISTRY)
 def test_every_method_plays_rounds_of_empty_clients(name, weighting, digits, pool):
-    if REGISTRY[name].needs_uniform and weighting == "size":
+    if REGISTRY[name].needs.get("weighting", weighting) != weighting:
         pytest.skip("takes uniform weights only")
     e = E.replace(method=name, method_options=own_options(name, CHEAP), weighting=weighting)
     method, progress = prepare(e, digits)

@@ -185,16 +185,16 @@ def test_a_client_without_samples_takes_no_step(engine: str, pool: Executor):
     assert empty
     captured = Captured(record=lambda step: step)
     jobs = [ClientTask(method.context, method, 1, k, progress.theta, progress.buffers, {}, {}) for k in empty]
-    trained = [train_client(*job) if engine == "sequential" else captured(job) for job in jobs]
+    trained = [train_client(job) if engine == "sequential" else captured(job) for job in jobs]
     assert all(not t.upload["delta"].any() for t in trained)
 
 
 def test_the_largest_of_the_next_clients_begin_first_and_results_come_in_turn(monkeypatch: pytest.MonkeyPatch):
     begun: list[int] = []
 
-    def train(context, method, round, client, *rest):
-        begun.append(client)
-        return client
+    def train(task):
+        begun.append(task.client)
+        return task.client
 
     monkeypatch.setattr(engines, "AHEAD", 4)
     monkeypatch.setattr(engines, "train_client", train)

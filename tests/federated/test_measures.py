@@ -13,7 +13,7 @@ from torch.nn.functional import softmax
 from paperlib import Experiment, run
 from paperlib.data import load
 from paperlib.data.batches import normalise
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.progress import RoundSnapshot
 from paperlib.federated.simulator import play_round, sampled_clients, simulate
 from paperlib.methods.fedgps import FedGPS
@@ -46,7 +46,7 @@ def last_cohort(e: Experiment, pool):
         shared, own = method.broadcast(progress.server, progress.theta), method.client_init(client, progress.theta)
         given = progress.clients.get(client, own)
         trained[client] = train_client(
-            method.context, method, e.rounds, client, progress.theta, progress.buffers, shared, given
+            ClientTask(method.context, method, e.rounds, client, progress.theta, progress.buffers, shared, given)
         )
     return method, progress, trained
 
@@ -283,7 +283,7 @@ def test_surrogate_divergence_counts_every_client_with_the_last_model_it_trained
         for client in sampled_clients(e, round):
             shared, own = method.broadcast(progress.server, progress.theta), progress.clients.get(client, {})
             models[client] = train_client(
-                method.context, method, round, client, progress.theta, progress.buffers, shared, own
+                ClientTask(method.context, method, round, client, progress.theta, progress.buffers, shared, own)
             )
         play_round(method, progress, pool)
         away = []

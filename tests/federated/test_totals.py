@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from paperlib.federated.method import FedAvg, aggregate_uploads
+from paperlib.federated.method import FedAvg
 from paperlib.federated.uploads import Totals
+from tests.uploads import aggregate_uploads
 
 
 def test_tensors_and_numbers_are_summed_with_their_weights():

@@ -62,7 +62,7 @@ def one_step(
 
 
 def sequentially(job: ClientTask) -> Trained:
-    return train_client(*job)
+    return train_client(job)
 
 
 def plain_step(device: Device, model: str) -> int:

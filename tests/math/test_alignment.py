@@ -1,91 +1,17 @@
-"""The distances between sets of features."""
+"""The supervised contrastive loss."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import wasserstein_distance
 from torch import Tensor
 
-from paperlib.methods.math.alignment import BANDWIDTHS, mmd, sliced_wasserstein, supervised_contrastive
+from paperlib.methods.math.alignment import supervised_contrastive
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def w1(x: Tensor, y: Tensor, seed: int = 0) -> Tensor:
-    return sliced_wasserstein(x, y, torch.Generator().manual_seed(seed))
-
-
-def permuted(x: Tensor) -> Tensor:
-    return x[torch.randperm(len(x), generator=torch.Generator().manual_seed(1))]
-
-
-# -- Wasserstein-1 and MMD
-
-
-@pytest.mark.parametrize("distance", [w1, mmd])
-def test_same_set_in_another_order_is_at_distance_zero(distance):
-    x = random(30, 5)
-    assert float(distance(x, permuted(x))) == pytest.approx(0, abs=1e-14)
-
-
-@pytest.mark.parametrize("distance", [w1, mmd])
-def test_further_shift_is_a_larger_distance(distance):
-    x, y = random(30, 5), random(20, 5, seed=1)
-    distances = [float(distance(x, y + shift)) for shift in (0.0, 1.0, 2.0, 4.0)]
-    assert distances == sorted(distances) and distances[0] > 0.01 and distances[-1] > 4 * distances[0]
-
-
-@pytest.mark.parametrize("distance", [w1, mmd])
-def test_distance_is_symmetric_and_its_gradient_pulls_together(distance):
-    x, y = random(12, 4).requires_grad_(), random(9, 4, seed=1) + 2
-    loss = distance(x, y)
-    assert float(distance(y, x).detach()) == pytest.approx(loss.item(), rel=1e-6)
-    g = torch.autograd.grad(loss, x)[0]
-    assert float(distance(x.detach() - 0.1 * g / g.norm(), y)) < loss.item()
-    assert g.mean(0).max() < 0  # every coordinate of x is to grow
-
-
-@pytest.mark.parametrize("sizes", [(7, 7), (5, 8), (64, 128), (50, 1), (1, 1)])
-def test_sliced_wasserstein_of_numbers_is_exact(sizes):
-    x, y = random(sizes[0], 1), 3 * random(sizes[1], 1, seed=1) + 0.5
-    expected = wasserstein_distance(x[:, 0].numpy(), y[:, 0].numpy())
-    assert float(w1(x, y)) == pytest.approx(expected, rel=1e-6)
-    assert float(w1(x.float(), y.float())) == pytest.approx(expected, rel=1e-5)
-
-
-def test_sliced_wasserstein_of_a_shift_is_the_mean_length_of_its_shadows():
-    """E|<u, t>| = ||t|| Gamma(d/2) / (sqrt(pi) Gamma((d + 1)/2)) for u uniform on the sphere."""
-    x, t = random(20, 6), random(6, seed=2)
-    values = [float(w1(x, x + t, seed)) for seed in range(200)]
-    expected = float(t.norm()) * math.gamma(3) / (math.sqrt(math.pi) * math.gamma(3.5))
-    assert np.mean(values) == pytest.approx(expected, abs=4 * np.std(values) / 200**0.5)
-
-
-def test_mmd_is_the_mean_difference_of_the_kernels():
-    x, y = random(4, 3).numpy(), random(6, 3, seed=1).numpy() + 0.5
-    both = np.concatenate([x, y])
-    scale = np.mean([np.sum((a - b) ** 2) for a in both for b in both])
-
-    def mean(first, second):
-        pairs = [np.sum((a - b) ** 2) / scale for a in first for b in second]
-        return np.mean([sum(np.exp(-square / width) for width in BANDWIDTHS) for square in pairs])
-
-    expected = mean(x, x) + mean(y, y) - 2 * mean(x, y)
-    assert float(mmd(torch.from_numpy(x), torch.from_numpy(y))) == pytest.approx(expected, rel=1e-10)
-
-
-def test_mmd_of_equal_points_is_zero_and_has_a_finite_gradient():
-    x = torch.ones(3, 2, requires_grad=True)
-    loss = mmd(x, torch.ones(4, 2))
-    assert loss.item() == pytest.approx(0, abs=1e-6)
-    assert torch.isfinite(torch.autograd.grad(loss, x)[0]).all()
-
-
-# -- supervised contrastive
 
 
 def by_hand(z: Tensor, y: list[int]) -> float:

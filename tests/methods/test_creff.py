@@ -6,10 +6,10 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from paperlib.data.batches import normalise
-from paperlib.federated.local import train_client
-from paperlib.federated.method import aggregate_uploads
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods.math.classifier import class_gradients, matrix_of, mismatch
+from tests.uploads import aggregate_uploads
 
 CHEAP = {"m": 6, "match_steps": 5, "refit_epochs": 3}
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}
@@ -18,7 +18,9 @@ SKEWED = {"partition": "dirichlet", "alpha": 0.3}
 def sent(method, progress, client: int = 0):
     own = method.client_init(client, progress.theta)
     shared = method.broadcast(progress.server, progress.theta)
-    return train_client(method.context, method, 1, client, progress.theta, progress.buffers, shared, own).upload
+    return train_client(
+        ClientTask(method.context, method, 1, client, progress.theta, progress.buffers, shared, own)
+    ).upload
 
 
 def test_clients_send_the_gradient_of_their_loss_per_class_under_the_model_received(start):

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from paperlib.federated.context import Batch
-from paperlib.federated.local import start_visit, train_client
+from paperlib.federated.local import ClientTask, start_visit, train_client
 from paperlib.methods import build
 from paperlib.methods.delta_sgd import DeltaSGD
 
@@ -35,7 +35,7 @@ def test_local_training_matches_the_rule_by_hand(start, same_batch, clip):
 
     seen: list[Batch] = []
     method.__class__ = Recording
-    upload = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}).upload
+    upload = train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})).upload
     assert len(batches) == 9
 
     w, eta, ratio, smoother = progress.theta.clone(), 0.2, 1.0, 0
@@ -85,10 +85,22 @@ def test_learning_rate_of_the_experiment_plays_no_part(play):
     assert torch.equal(one.theta, other.theta)
 
 
-@pytest.mark.parametrize("changes", [{"momentum": 0.9}, {"momentum": 0.0, "momentum_buffer": "keep"}])
-def test_momentum_is_refused(start, changes):
-    with pytest.raises(ValueError, match=r"momentum is .*, but Delta-SGD needs 0, reset"):
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"momentum": 0.9}, "momentum is 0.9, but DeltaSGD needs 0.0"),
+        ({"momentum": 0.0, "momentum_buffer": "keep"}, "momentum_buffer is 'keep', but DeltaSGD needs 'reset'"),
+    ],
+)
+def test_momentum_is_refused(start, changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
         start("delta_sgd", **changes)
+
+
+def test_a_combination_needs_what_both_of_its_methods_need(start):
+    for changes, name in (({"momentum": 0.9}, "momentum"), (PLAIN | {"weighting": "size"}, "weighting")):
+        with pytest.raises(ValueError, match=f"{name} is .*, but DeltaSGDFedVARP needs"):
+            start("delta_sgd", {"base": "fedvarp"}, **changes)
 
 
 @pytest.mark.parametrize("option", [{"gamma": 0.0}, {"delta": -0.1}, {"eta_0": 0.0}])

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
 
 from paperlib import Experiment, run
 from paperlib.data.datasets import Dataset
-from paperlib.federated.local import start_visit, train_client
+from paperlib.federated.local import ClientTask, start_visit, train_client
 from paperlib.federated.simulator import play_round, sampled_clients, simulate
 from paperlib.methods import REGISTRY
 from paperlib.methods.fedacd import FedACD
@@ -133,7 +133,7 @@ def test_client_trains_as_a_plain_loop_does(start, mixup, client):
             w = w.detach()
             momentum = e.momentum * momentum + g + e.weight_decay * w
             w = w - e.lr * momentum
-    trained = train_client(context, method, 1, client, progress.theta, progress.buffers, {}, {})
+    trained = train_client(ClientTask(context, method, 1, client, progress.theta, progress.buffers, {}, {}))
     close(trained.theta, w, atol=1e-7)
     close(trained.upload["delta"], w - progress.theta, atol=1e-7)
     assert (w - progress.theta).norm() > 0.1
@@ -163,7 +163,7 @@ def watched(monkeypatch, start):
         monkeypatch.setitem(REGISTRY, "watched", Watched)
         method, progress = start("watched", options, **changes)
         method.seen = []
-        trained = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})
+        trained = train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}))
         return method, progress, trained
 
     return watched
@@ -248,7 +248,7 @@ def test_client_with_a_single_class(start):
     visit = start_visit(method.context, 1, 0, progress.theta, progress.buffers)
     method.begin_epoch(progress.theta, {}, {}, visit)
     assert visit.notes["A"][0].tolist() == pytest.approx([0] + 3 * [torch.tensor(1e-3).log().item()], abs=1e-6)
-    trained = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})
+    trained = train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}))
     assert torch.isfinite(trained.theta).all()
     p = plain_matrix(method, trained.theta, trained.buffers, 0)
     q = torch.tensor([1 - 1e-5] + 3 * [1e-5 / 3], dtype=torch.float64)
@@ -289,7 +289,7 @@ def test_one_class_in_all_leaves_nothing_to_learn_and_full_weights(images, pool)
         method="fedacd", measure=("adaptability",),
     )  # fmt: skip
     method, progress = prepare(e, data)
-    sent = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}).upload
+    sent = train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})).upload
     assert float(sent["V"]) == 1 and (sent["delta"] == 0).all()
     (row,) = simulate(method, progress, pool, measures=measures_of(method.context.experiment))
     assert row["template_kl"] == row["uniform_kl"] == row["adaptability_risk"] == 0
@@ -303,7 +303,7 @@ def test_model_and_statistics_are_averaged_by_the_scores_of_the_sampled_clients(
     method, progress = start("fedacd", weighting=weighting, sampled=3, **BATCH_NORM)
     context, theta, buffers = method.context, progress.theta, progress.buffers
     cohort = sampled_clients(context.experiment, 1)
-    trained = [train_client(context, method, 1, client, theta, buffers, {}, {}) for client in cohort]
+    trained = [train_client(ClientTask(context, method, 1, client, theta, buffers, {}, {})) for client in cohort]
     V = torch.stack([t.upload["V"] for t in trained])
     assert V.unique().numel() == 3 and V.dtype == torch.float64
     if weighting == "size":
@@ -319,7 +319,7 @@ def test_model_and_statistics_are_averaged_by_the_scores_of_the_sampled_clients(
 
 def test_base_is_without_scores(start, play):
     method, progress = start("fedacd_base", **SKEWED)
-    trained = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})
+    trained = train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}))
     assert set(trained.upload) == {"delta"}
     _, base, _ = play("fedacd_base", **SKEWED)
     _, off, _ = play("fedacd", {"score": False}, **SKEWED)
@@ -332,7 +332,7 @@ def test_sum_of_the_divergences_lowers_the_score_of_clients_with_many_classes(st
     scores = {}
     for reduction in ("mean", "sum"):
         method, progress = start("fedacd", {"kl_reduction": reduction}, **SKEWED)
-        trained = train_client(method.context, method, 1, 1, progress.theta, progress.buffers, {}, {})
+        trained = train_client(ClientTask(method.context, method, 1, 1, progress.theta, progress.buffers, {}, {}))
         scores[reduction] = float(trained.upload["V"].logit())
     present = int((method.context.counts[1] > 0).sum())
     assert present > 1

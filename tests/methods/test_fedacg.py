@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from paperlib.federated.local import train_client
-from paperlib.federated.method import aggregate_uploads
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.simulator import play_round, sampled_clients
+from tests.uploads import aggregate_uploads
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_evaluated_model_is_the_mean_of_the_clients_models(start, pool):
     play_round(method, progress, pool)
     cohort, sent = sampled_clients(method.context.experiment, 2), progress.theta
     models = [
-        sent + train_client(method.context, method, 2, k, sent, progress.buffers, {}, {}).upload["delta"]
+        sent + train_client(ClientTask(method.context, method, 2, k, sent, progress.buffers, {}, {})).upload["delta"]
         for k in cohort
     ]
     play_round(method, progress, pool)

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from paperlib.federated.method import aggregate_uploads
 from paperlib.methods import build
+from tests.uploads import aggregate_uploads
 
 
 @pytest.mark.parametrize(("v_0", "first"), [(None, 0.05**2), (0.0, 0.0)])

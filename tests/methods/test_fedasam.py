@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 
 FULL = {"batch_size": 100, "local_epochs": 6, "weight_decay": 1e-3, "momentum": 0.9, "lr": 0.1}
 
@@ -9,7 +9,7 @@ FULL = {"batch_size": 100, "local_epochs": 6, "weight_decay": 1e-3, "momentum": 
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_local_training_equals_a_two_pass_reference(start, full_gradient, adaptive):
     method, progress = start("fedasam", {"rho": 0.4, "eta": 0.1, "adaptive": adaptive}, **FULL)
-    upload = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}).upload
+    upload = train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})).upload
     gradient, w = full_gradient(method), progress.theta.clone()
     buffer = torch.zeros_like(w)
     for _ in range(6):

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from paperlib.federated.context import Batch
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.simulator import play_round
 from paperlib.methods.feddyn import FedDyn
 
@@ -27,7 +27,9 @@ def test_first_round_moves_by_twice_the_mean_update_under_full_participation(sta
     theta, deltas = progress.theta, []
     for k in range(4):
         own = method.client_init(k, theta)
-        deltas.append(train_client(method.context, method, 1, k, theta, progress.buffers, {}, own).upload["delta"])
+        deltas.append(
+            train_client(ClientTask(method.context, method, 1, k, theta, progress.buffers, {}, own)).upload["delta"]
+        )
     play_round(method, progress, pool)
     torch.testing.assert_close(progress.theta, theta + 2 * sum(deltas) / 4, atol=1e-12, rtol=0)
 
@@ -45,7 +47,7 @@ def test_linear_term_is_the_loss_gradient_at_an_exact_local_minimum(start):
     method = Linear(alpha=1.0, clip=None).setup(bound.context)
     theta = torch.zeros(64 * 4, dtype=torch.float64)
     own = {"g": 0.01 * torch.ones_like(theta)}
-    trained = train_client(method.context, method, 1, 0, theta, progress.buffers, {}, own)
+    trained = train_client(ClientTask(method.context, method, 1, 0, theta, progress.buffers, {}, own))
     optimum = (theta + trained.upload["delta"]).requires_grad_()
     gradient = torch.autograd.grad(method.loss(optimum, seen[-1], {}, own), optimum)[0]
     torch.testing.assert_close(trained.own["g"], gradient, atol=1e-8, rtol=0)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods import build
 
@@ -17,7 +17,10 @@ def test_rounds_match_a_hand_computation(start, pool, weighting):
         p = context.sizes[cohort].double() if weighting == "size" else torch.ones(4, dtype=torch.float64)
         p /= p.sum()
         deltas = torch.stack(
-            [train_client(context, method, round, k, theta, progress.buffers, {}, {}).upload["delta"] for k in cohort]
+            [
+                train_client(ClientTask(context, method, round, k, theta, progress.buffers, {}, {})).upload["delta"]
+                for k in cohort
+            ]
         )
         mean = p @ deltas
         epsilon = 1e-4 * 0.9 ** (2 * (round - 1))

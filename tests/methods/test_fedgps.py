@@ -11,11 +11,11 @@ from torch.nn.functional import cross_entropy
 from paperlib import Experiment, Run, run
 from paperlib.data.batches import normalise
 from paperlib.data.surrogate import surrogate_batch
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods import REGISTRY, FedAvg, build
 from paperlib.methods.fedgps import FedGPS
-from paperlib.methods.math.alignment import mmd, sliced_wasserstein, supervised_contrastive
+from paperlib.methods.math.alignment import supervised_contrastive, with_prototypes, with_surrogates
 from paperlib.runs.check import check
 from paperlib.runs.store import Store
 
@@ -73,20 +73,15 @@ def test_surrogates_of_the_same_class_attract_or_repel_real_images(start, batch_
     assert g[:, 2].abs().min() > 0.1
 
 
-@pytest.mark.parametrize("distance", ["w1", "mmd"])
-def test_other_distances_take_the_place_of_both_stages(start, batch_of, elsewhere, distance):
-    options = SMALL | {"lambda_1": 0.4, "lambda_2": 0.3, "distance": distance}
+def test_both_stages_count_in_the_loss_by_their_weights(start, batch_of, elsewhere):
+    options = SMALL | {"lambda_1": 0.4, "lambda_2": 0.3}
     method, progress = start("fedgps", options)
     plain, _ = start("fedgps", options | {"lambda_1": 0.0, "lambda_2": 0.0})
     theta, shared = elsewhere(progress), {"prototypes": random(4, method.net.feature_size)}
     twin = batch_of(method, progress)
     x_s, y_s = surrogate_batch(method.images, 12, twin.generator)
     z, z_s = (method.net.features(theta, x.double()) for x in (twin.x, x_s))
-    goal = shared["prototypes"][y_s]
-    if distance == "w1":
-        first, second = sliced_wasserstein(z, z_s, twin.generator), sliced_wasserstein(z_s, goal, twin.generator)
-    else:
-        first, second = mmd(z, z_s), mmd(z_s, goal)
+    first, second = with_surrogates(z, twin.y, z_s, y_s + 4), with_prototypes(z_s, shared["prototypes"][y_s])
     losses = [m.loss(theta, batch_of(m, progress), shared, {}).item() for m in (method, plain)]
     assert losses[0] - losses[1] == pytest.approx((0.4 * first + 0.3 * second).item(), rel=1e-9)
     assert first > 1e-3 and second > 1e-3
@@ -109,7 +104,7 @@ def test_gradient_is_taken_at_the_shifted_weights_and_the_step_from_the_others(p
             return super().loss(theta, batch, shared, own)
 
     method.__class__ = Seeing
-    trained = train_client(method.context, method, 2, client, progress.theta, progress.buffers, shared, own)
+    trained = train_client(ClientTask(method.context, method, 2, client, progress.theta, progress.buffers, shared, own))
     assert len(seen) == 1
     assert torch.equal(seen[0], progress.theta + shift) and shift.norm() > 0.01
     assert torch.equal(trained.theta - progress.theta, trained.upload["delta"])
@@ -129,7 +124,7 @@ def test_gradient_is_clipped_to_the_norm_given(start, batch_of, elsewhere, bound
 
 
 def statistics(method: FedAvg, progress: Any, client: int = 0) -> Tensor:
-    return train_client(method.context, method, 1, client, progress.theta, progress.buffers, {}, {}).buffers
+    return train_client(ClientTask(method.context, method, 1, client, progress.theta, progress.buffers, {}, {})).buffers
 
 
 def test_separate_passes_keep_the_running_statistics_of_fedavg(start, monkeypatch):
@@ -185,7 +180,7 @@ def test_prototypes_of_training_are_the_mean_features_of_the_last_epoch(play, mo
     method, progress, _ = play("fedgps", SMALL, rounds=1, **model)
     method.__class__ = Seeing
     shared = method.broadcast(progress.server, progress.theta)
-    upload = train_client(method.context, method, 2, 1, progress.theta, progress.buffers, shared, {}).upload
+    upload = train_client(ClientTask(method.context, method, 2, 1, progress.theta, progress.buffers, shared, {})).upload
     assert {epoch for epoch, _, _ in seen} == {0, 1}
     z, y = (torch.cat([entry[i] for entry in seen if entry[0] == 1]) for i in (1, 2))
     assert upload["counts"].tolist() == torch.bincount(y, minlength=4).tolist()
@@ -196,7 +191,7 @@ def test_fixed_prototypes_are_of_the_first_images_at_the_trained_model(start):
     """Not augmented, in evaluation mode with the client's own statistics."""
     options = {"surrogate_images": 120, "surrogate_batch": 12, "prototypes": "fixed"}
     method, progress = start("fedgps", options, **RESNET)
-    trained = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})
+    trained = train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}))
     first = method.images.images.view(4, 120, 1, 8, 8)[:, :100].flatten(0, 1)
     x = normalise(first, method.images).double()
     with torch.no_grad():
@@ -213,7 +208,7 @@ def test_prototypes_reach_the_clients_and_pull_their_surrogate_features(play):
         method, progress, _ = play("fedgps", options, rounds=2, sampled=4)
         shared = method.broadcast(progress.server, progress.theta)
         own = [
-            train_client(method.context, method, 3, k, progress.theta, progress.buffers, shared, {}).upload
+            train_client(ClientTask(method.context, method, 3, k, progress.theta, progress.buffers, shared, {})).upload
             for k in range(4)
         ]
         away = torch.stack([upload["prototypes"] for upload in own]) - shared["prototypes"]
@@ -350,7 +345,6 @@ def test_default_preset_is_that_of_the_authors():
     [
         ({"preset": "table"}, "preset of FedGPS is 'table', but must be authors or paper"),
         ({"surrogate": "gan"}, "surrogate of FedGPS is 'gan', but must be stylegan or gaussian or none"),
-        ({"distance": "kl"}, "distance of FedGPS is 'kl', but must be supcon or w1 or mmd"),
         ({"path_sign": 0}, "path_sign of FedGPS is 0, but must be 1 or -1"),
         ({"path_norm": "max"}, "path_norm of FedGPS is 'max', but must be layer_sum or global"),
         ({"prototypes": "none"}, "prototypes of FedGPS is 'none', but must be training or fixed"),
@@ -370,14 +364,14 @@ def test_impossible_options_are_refused_before_there_is_a_run(options, sentence)
 
 
 def test_weights_by_size_are_refused(start):
-    with pytest.raises(ValueError, match="weighting is 'size', but FedGPS needs uniform weights"):
+    with pytest.raises(ValueError, match="weighting is 'size', but FedGPS needs 'uniform'"):
         start("fedgps", SMALL, weighting="size")
 
 
 # -- runs
 
 
-@pytest.mark.parametrize("options", [{}, {"preset": "paper"}, {"distance": "w1"}, {"distance": "mmd", "lambda_1": 0.1}])
+@pytest.mark.parametrize("options", [{}, {"preset": "paper"}, {"lambda_1": 0.1}])
 def test_it_learns_and_its_options_change_the_run(play, options):
     method, progress, _ = play("fedgps", SMALL | options, rounds=6, sampled=4)
     data = method.context.data

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from paperlib import Experiment, run
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods import FedAvg, build
@@ -33,7 +33,7 @@ def train(method: FedAvg, progress: Progress, client: int):
     shared = method.broadcast(progress.server, progress.theta)
     own = method.client_init(client, progress.theta)
     return train_client(
-        method.context, method, progress.round + 1, client, progress.theta, progress.buffers, shared, own
+        ClientTask(method.context, method, progress.round + 1, client, progress.theta, progress.buffers, shared, own)
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}
 
@@ -54,7 +54,9 @@ def test_rows_of_the_classifier_for_absent_classes_get_no_gradient(start, batch_
 def test_a_whole_local_training_leaves_absent_classes_alone(start):
     method, progress = start("fedlc", weight_decay=0.0, **SKEWED)
     for client, counts in enumerate(method.context.counts):
-        upload = train_client(method.context, method, 1, client, progress.theta, progress.buffers, {}, {}).upload
+        upload = train_client(
+            ClientTask(method.context, method, 1, client, progress.theta, progress.buffers, {}, {})
+        ).upload
         moved = method.net.split(upload["delta"])["classifier.bias"] != 0
         if (counts > 0).sum() > 1:
             assert moved.tolist() == (counts > 0).tolist()

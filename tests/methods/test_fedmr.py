@@ -38,7 +38,7 @@ def test_rounds_match_a_hand_computation(start, pool, full_gradient, permute):
 
 
 def test_weights_by_size_are_refused(start):
-    with pytest.raises(ValueError, match="weighting is 'size', but FedMR needs uniform"):
+    with pytest.raises(ValueError, match="weighting is 'size', but FedMR needs 'uniform'"):
         start("fedmr", weighting="size")
 
 

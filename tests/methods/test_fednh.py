@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from paperlib.data.batches import normalise
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.networks.layers import spread
 
@@ -40,7 +40,7 @@ def test_the_stages_below_start_as_those_of_fedavg(start):
 def test_clients_train_the_scale_and_never_the_prototypes(start, outer):
     """In spite of weight decay, momentum and a method around."""
     method, progress = start(outer or "fednh", {"base": "fednh"} if outer else {}, weight_decay=0.1, **SKEWED)
-    trained = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})
+    trained = train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}))
     assert torch.equal(prototypes(method, trained.theta), prototypes(method, progress.theta))
     moved = method.net.split(trained.upload["delta"])
     assert abs(float(moved["classifier.scale"])) > 1e-4
@@ -61,7 +61,7 @@ def test_scale_starts_as_in_the_authors_code(start, model, scale):
 def test_clients_send_normalised_class_means_times_counts(start):
     method, progress = start("fednh", **SKEWED)
     data = method.context.data
-    trained = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})
+    trained = train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}))
     chosen = method.context.indices[0]
     z = method.net.features(trained.theta, normalise(data.train_images[chosen], data).double())
     for c in range(4):

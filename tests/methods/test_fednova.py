@@ -4,12 +4,12 @@ import torch
 
 from paperlib import papers
 from paperlib.data import partition
-from paperlib.federated.local import train_client
-from paperlib.federated.method import aggregate_uploads
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods import build, combine
 from paperlib.methods.fednova import FedNova
 from paperlib.methods.fedprox import FedProx
+from tests.uploads import aggregate_uploads
 
 UNEVEN = {"partition": "dirichlet", "alpha": 0.3}
 
@@ -32,7 +32,7 @@ def test_rounds_match_a_hand_computation_with_unequal_steps(start, pool, momentu
         theta, cohort = progress.theta, sampled_clients(context.experiment, round)
         d, a, n = [], [], []
         for k in cohort:
-            delta = train_client(context, method, round, k, theta, progress.buffers, {}, {}).upload["delta"]
+            delta = train_client(ClientTask(context, method, round, k, theta, progress.buffers, {}, {})).upload["delta"]
             steps = 2 * -(-len(context.indices[k]) // 8)
             a.append(by_recursion(steps, momentum))
             d.append(delta / a[-1])
@@ -56,7 +56,7 @@ def test_a_pull_back_to_the_start_shortens_the_way(start):
     bound, progress = start(weight_decay=0.0, lr=0.05, momentum=0.9, **UNEVEN)
     method, taken = Constant(mu=2.0).setup(bound.context), set()
     for k in range(4):
-        upload = train_client(bound.context, method, 1, k, progress.theta, progress.buffers, {}, {}).upload
+        upload = train_client(ClientTask(bound.context, method, 1, k, progress.theta, progress.buffers, {}, {})).upload
         taken.add(float(upload["a"]))
         expected = torch.full_like(progress.theta, -0.05)
         torch.testing.assert_close(upload["delta"] / upload["a"], expected, atol=1e-13, rtol=0)
@@ -85,7 +85,7 @@ def test_server_momentum_goes_around(play):
 
 
 def test_momentum_that_a_client_keeps_is_refused(start):
-    with pytest.raises(ValueError, match="FedNova counts steps from an empty momentum buffer"):
+    with pytest.raises(ValueError, match="momentum_buffer is 'keep', but FedNova needs 'reset'"):
         start("fednova", momentum_buffer="keep")
 
 

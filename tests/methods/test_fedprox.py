@@ -1,6 +1,6 @@
 import torch
 
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 
 
 def test_gradient_is_that_of_the_penalised_loss(start, batch_of, elsewhere):
@@ -32,6 +32,6 @@ def test_mu_equal_to_one_over_lr_forgets_every_step_but_the_last(start):
             return g
 
     method.__class__ = Recording
-    upload = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}).upload
+    upload = train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})).upload
     assert len(taken) > 2
     torch.testing.assert_close(upload["delta"], -0.05 * taken[-1], atol=1e-14, rtol=0)

@@ -4,14 +4,14 @@ from torch import nn
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
 
 from paperlib.data.batches import normalise
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 
 
 def test_local_training_equals_a_two_pass_reference(start):
     """Perturb, take the gradient, restore, step: written with modules, as published."""
     setting = {"batch_size": 100, "local_epochs": 6, "weight_decay": 1e-3, "momentum": 0.9, "lr": 0.1}
     method, progress = start("fedsol", {"rho": 0.7, "tau": 2.0}, model="cnn", width=0.1, **setting)
-    upload = train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}).upload
+    upload = train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})).upload
 
     data, chosen = method.context.data, method.context.indices[0]
     x, y = normalise(data.train_images[chosen], data).double(), data.train_labels[chosen]

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from paperlib.federated.method import aggregate_uploads
+from tests.uploads import aggregate_uploads
 
 
 def test_full_participation_is_fedavg(play):
@@ -56,5 +56,5 @@ def test_mean_of_the_clients_updates_is_the_servers(play):
 
 
 def test_weights_by_size_are_refused(start):
-    with pytest.raises(ValueError, match="FedVARP needs uniform"):
+    with pytest.raises(ValueError, match="weighting is 'size', but FedVARP needs 'uniform'"):
         start("fedvarp", weighting="size")

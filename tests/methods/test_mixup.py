@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.methods import REGISTRY
 
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}
@@ -90,7 +90,7 @@ def test_samples_keep_their_order(monkeypatch, start):
         monkeypatch.setitem(REGISTRY, "watched", Watched)
         method, progress = start("watched", augment=True)
         method.seen = seen
-        train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})
+        train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}))
         orders.append(torch.cat(seen))
     assert torch.equal(*orders)
 
@@ -180,11 +180,11 @@ def test_mixtures_differ_between_batches_epochs_rounds_and_clients(start):
 
     method.mixed = mixed
     for round, client in ((1, 0), (1, 1), (2, 0)):
-        train_client(method.context, method, round, client, progress.theta, progress.buffers, {}, {})
+        train_client(ClientTask(method.context, method, round, client, progress.theta, progress.buffers, {}, {}))
     assert len(seen) == len(set(seen)) == 3 * 2 * 3
     first = seen[:6]
     seen.clear()
-    train_client(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {})
+    train_client(ClientTask(method.context, method, 1, 0, progress.theta, progress.buffers, {}, {}))
     assert seen == first
 
 

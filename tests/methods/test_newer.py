@@ -9,9 +9,9 @@ from newer_methods.fedvls import suppression
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
 from paperlib.federated.local import start_visit
-from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods.math.passes import teacher_logits
+from tests.uploads import aggregate_uploads
 
 FULL = {"batch_size": 100, "local_epochs": 3, "lr": 0.1, "momentum": 0.0}
 BATCH_NORM = {"model": "resnet18", "width": 0.0625}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.simulator import play_round
 from paperlib.methods.math.cka import linear_cka
 from paperlib.methods.math.losses import dca, mdca
@@ -57,7 +57,7 @@ def test_penalty_sets_in_at_the_second_step_of_the_second_round(play, batch_size
     for name, options in (("nucfl", {"beta": 5.0}), ("fedavg", {})):
         method, progress, _ = play(name, options, **changes)
         shared = method.broadcast(progress.server, progress.theta)
-        trained = train_client(method.context, method, 2, 0, progress.theta, progress.buffers, shared, {})
+        trained = train_client(ClientTask(method.context, method, 2, 0, progress.theta, progress.buffers, shared, {}))
         thetas.append((progress.theta, trained.theta))
     assert torch.equal(thetas[0][0], thetas[1][0])
     assert torch.equal(thetas[0][1], thetas[1][1]) == same

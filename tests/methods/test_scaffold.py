@@ -3,12 +3,12 @@ import pytest
 import torch
 
 from paperlib.federated.context import Batch, Optimizer
-from paperlib.federated.local import start_visit, train_client
-from paperlib.federated.method import aggregate_uploads
+from paperlib.federated.local import ClientTask, start_visit, train_client
 from paperlib.federated.simulator import play_round
 from paperlib.methods import FedAvg
 from paperlib.methods.math.vectors import effective_steps
 from paperlib.methods.scaffold import Scaffold
+from tests.uploads import aggregate_uploads
 
 
 @pytest.mark.parametrize("correction", ["gradient", "step"])
@@ -35,7 +35,7 @@ def test_correction_adds_up_over_the_steps_of_a_round(start, correction):
     def delta(c: float, c_k: float) -> torch.Tensor:
         shared, own = ({"c": torch.full_like(progress.theta, value)} for value in (c, c_k))
         client = method.context, method, 1, 0, progress.theta, progress.buffers, shared, own
-        return train_client(*client).upload["delta"]
+        return train_client(ClientTask(*client)).upload["delta"]
 
     a = {"gradient": effective_steps(3, 0.9), "step": 3}[correction]
     expected = torch.full_like(progress.theta, 0.05 * a * (0.2 - 0.7))
@@ -56,10 +56,10 @@ def test_variate_is_the_weighted_mean_of_the_raw_gradients(start, pool, momentum
             return raw[-1] - own["c"] + shared["c"]
 
     method.__class__ = Recording
-    own = train_client(
+    own = train_client(ClientTask(
         method.context, method, 2, client, progress.theta, progress.buffers,
         method.broadcast(progress.server, progress.theta), progress.clients[client],
-    ).own  # fmt: skip
+    )).own  # fmt: skip
     steps = len(raw)
     weights = (1 - momentum ** np.arange(steps, 0, -1)) / (1 - momentum)
     assert effective_steps(steps, momentum) == pytest.approx(weights.sum(), rel=1e-12)

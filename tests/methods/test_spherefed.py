@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize, one_hot
 
 from paperlib.data.batches import normalise
-from paperlib.federated.local import train_client
+from paperlib.federated.local import ClientTask, train_client
 
 SKEWED = {"partition": "dirichlet", "alpha": 0.3}
 
@@ -27,7 +27,7 @@ def test_classifier_is_the_same_for_everybody_throughout(play, start):
     method, progress, _ = play("spherefed", weight_decay=0.1, **SKEWED)
     _, initial = start("spherefed", weight_decay=0.1, **SKEWED)
     assert torch.equal(weight(method, progress.theta), weight(method, initial.theta))
-    trained = train_client(method.context, method, 4, 1, progress.theta, progress.buffers, {}, {})
+    trained = train_client(ClientTask(method.context, method, 4, 1, progress.theta, progress.buffers, {}, {}))
     assert not weight(method, trained.upload["delta"]).any() and trained.upload["delta"].norm() > 0.01
 
 

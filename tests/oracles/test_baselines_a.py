@@ -10,8 +10,7 @@ import torch
 from paperlib import Experiment
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Batch
-from paperlib.federated.local import start_visit, train_client
-from paperlib.federated.method import aggregate_uploads
+from paperlib.federated.local import ClientTask, start_visit, train_client
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods import FedAvg
 from paperlib.methods.delta_sgd import DeltaSGD
@@ -21,6 +20,7 @@ from paperlib.methods.fednova import FedNova
 from paperlib.methods.math.vectors import effective_steps
 from paperlib.runs.prepare import prepare
 from paperlib.workers import worker_pool
+from tests.uploads import aggregate_uploads
 
 EXACT = {"atol": 1e-12, "rtol": 0}
 
@@ -219,7 +219,9 @@ def test_fedinit_is_fedavg_where_clients_last_ended_at_the_model_they_receive(pr
     plain, _ = prepared()
     own = {"last": progress.theta.clone()}
     client = 1, 0, progress.theta, progress.buffers, {}
-    deltas = [train_client(m.context, m, *client, o).upload["delta"] for m, o in ((method, own), (plain, {}))]
+    deltas = [
+        train_client(ClientTask(m.context, m, *client, o)).upload["delta"] for m, o in ((method, own), (plain, {}))
+    ]
     assert torch.equal(*deltas)
 
 
@@ -316,7 +318,7 @@ def test_fedasam_of_a_linear_loss_is_fedavg(prepared):
 
     client = 1, 0, progress.theta, progress.buffers, {}, {}
     deltas = [
-        train_client(bound.context, method, *client).upload["delta"]
+        train_client(ClientTask(bound.context, method, *client)).upload["delta"]
         for method in (Linear(rho=5.0).setup(bound.context), Plain().setup(bound.context))
     ]
     assert torch.equal(*deltas)
@@ -357,7 +359,7 @@ def test_fedmr_recombination_changes_no_mean_and_keeps_every_layer(prepared, poo
         deltas = []
         for k in range(4):
             client = method.send(progress.server, progress.theta, k), progress.buffers, {}, {}
-            deltas.append(train_client(method.context, method, round, k, *client).upload["delta"])
+            deltas.append(train_client(ClientTask(method.context, method, round, k, *client)).upload["delta"])
         models = progress.server["models"] + torch.stack(deltas)
         play_round(method, progress, pool)
         dealt = progress.server["models"]
@@ -375,7 +377,7 @@ def test_fedmr_with_one_model_is_sgd_on_the_sampled_clients_in_turn(prepared, po
     plain, theta = prepared()[0], progress.theta
     for round in range(1, 5):
         (k,) = sampled_clients(method.context.experiment, round)
-        theta = train_client(plain.context, plain, round, k, theta, progress.buffers, {}, {}).theta
+        theta = train_client(ClientTask(plain.context, plain, round, k, theta, progress.buffers, {}, {})).theta
         play_round(method, progress, pool)
         torch.testing.assert_close(progress.theta, theta, **EXACT)
         torch.testing.assert_close(progress.server["models"][0], theta, **EXACT)

@@ -13,7 +13,6 @@ from torch.nn.functional import cross_entropy, normalize, one_hot
 from paperlib import Experiment
 from paperlib.data.batches import normalise
 from paperlib.data.datasets import Dataset
-from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round
 from paperlib.methods.math.alignment import supervised_contrastive
@@ -22,6 +21,7 @@ from paperlib.methods.math.gaussians import class_gaussians
 from paperlib.methods.math.losses import adjust_logits, dca, mdca
 from paperlib.runs.prepare import prepare
 from paperlib.workers import worker_pool
+from tests.uploads import aggregate_uploads
 
 CHEAP: dict[str, dict[str, Any]] = {
     "creff": {"m": 5, "match_steps": 3, "refit_epochs": 2},

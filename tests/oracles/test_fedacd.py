@@ -13,7 +13,6 @@ from paperlib import Experiment
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Batch, Optimizer
 from paperlib.federated.local import start_visit
-from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round, sampled_clients
 from paperlib.methods.fedacd import FedACD
 from paperlib.methods.math.label_matrix import SLACK, label_matrix, score, shift_matrix, template_divergence
@@ -21,6 +20,7 @@ from paperlib.methods.math.losses import flatness_loss
 from paperlib.papers.printed import printed, printed_table
 from paperlib.runs.prepare import prepare
 from paperlib.workers import worker_pool
+from tests.uploads import aggregate_uploads
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:

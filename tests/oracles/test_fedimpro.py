@@ -13,7 +13,6 @@ from paperlib.data.datasets import Dataset
 from paperlib.data.partitions import Partition
 from paperlib.federated.context import Batch, Context, Visit
 from paperlib.federated.local import start_visit
-from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import play_round
 from paperlib.methods import FedAvg, build
@@ -22,6 +21,7 @@ from paperlib.networks import Network
 from paperlib.networks import build as build_network
 from paperlib.networks.layers import BatchNorm, kaiming_fan_in
 from paperlib.runs.prepare import prepare
+from tests.uploads import aggregate_uploads
 
 SETTING = {
     "dataset": "digits", "width": 0.0625, "partition": "iid", "clients": 3, "sampled": 2, "batch_size": 8, "lr": 0.05,

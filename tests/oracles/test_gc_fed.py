@@ -16,7 +16,6 @@ from paperlib.data import load, partition
 from paperlib.data.batches import fill
 from paperlib.data.datasets import Dataset
 from paperlib.federated.context import Context
-from paperlib.federated.method import aggregate_uploads
 from paperlib.federated.simulator import play_round
 from paperlib.methods import build
 from paperlib.methods.gc import GCFed, GlobalGC, LocalGC
@@ -27,6 +26,7 @@ from paperlib.networks.layers import kaiming_fan_in
 from paperlib.quantities.curves import DIFFERENCES, differences, last_mean, rounds_to_target, smooth
 from paperlib.runs.prepare import prepare
 from paperlib.workers import worker_pool
+from tests.uploads import aggregate_uploads
 
 MATRIX = torch.tensor([[1.0, 2, 6], [0, -3, 3]], dtype=torch.float64)
 

@@ -1,52 +1,33 @@
 """The two alignments of FedGPS: real features with surrogate ones, surrogate features with their prototypes.
 
-The paper leaves the distances open. distance: "supcon", its authors' code; or "w1" (sliced Wasserstein-1) or "mmd" in
-both alignments.
+The paper leaves the distances open, and names Wasserstein-1 as an example; these are those of its authors' code.
 """
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from paperlib.random_streams import draw
-
-DISTANCES = ("supcon", "w1", "mmd")
-TEMPERATURE = 0.07  # of "supcon"
-DIRECTIONS = 64  # of "w1"
-BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of "mmd"
+TEMPERATURE = 0.07
 OWN_WEIGHT = 0.1  # of the surrogate features among themselves, against surrogate and real ones together
 
 
-def with_surrogates(
-    distance: str, z: Tensor, y: Tensor, z_s: Tensor, y_s: Tensor, generator: torch.Generator
-) -> Tensor:
+def with_surrogates(z: Tensor, y: Tensor, z_s: Tensor, y_s: Tensor) -> Tensor:
     """Distance of real features z [B, d] of classes y [B] from surrogate ones z_s [B_s, d] of classes y_s; scalar.
 
-    "supcon": supervised contrastive over both, with z_s held fixed, and over z_s alone.
+    Supervised contrastive over both, with z_s held fixed, and over z_s alone.
     """
-    if distance == "w1":
-        return sliced_wasserstein(z, z_s, generator)
-    if distance == "mmd":
-        return mmd(z, z_s)
     together = supervised_contrastive(torch.cat([z, z_s.detach()]), torch.cat([y, y_s]))
     return together + OWN_WEIGHT * supervised_contrastive(z_s, y_s)
 
 
-def with_prototypes(distance: str, z_s: Tensor, prototypes: Tensor, generator: torch.Generator) -> Tensor:
-    """Distance of surrogate features z_s [B_s, d] from the prototypes of their classes [B_s, d]; scalar.
+def with_prototypes(z_s: Tensor, prototypes: Tensor) -> Tensor:
+    """Mean squared difference of surrogate features z_s [B_s, d] and the prototypes of their classes [B_s, d]; scalar.
 
-    A prototype that is not finite is unknown and left out. "supcon": mean squared difference. generator: for "w1".
+    A prototype that is not finite is unknown and left out, without boolean indices, which a GPU waits for.
     """
     known = torch.isfinite(prototypes).all(1)
-    if distance == "supcon":  # without boolean indices, which a GPU waits for
-        squares = (z_s - prototypes).where(known[:, None], 0.0).square()
-        return squares.sum() / (known.sum() * z_s.shape[1]).clamp(min=1)
-    z_s, prototypes = z_s[known], prototypes[known]
-    if not known.any():
-        return z_s.sum()
-    if distance == "w1":
-        return sliced_wasserstein(z_s, prototypes, generator)
-    return mmd(z_s, prototypes)
+    squares = (z_s - prototypes).where(known[:, None], 0.0).square()
+    return squares.sum() / (known.sum() * z_s.shape[1]).clamp(min=1)
 
 
 def supervised_contrastive(z: Tensor, y: Tensor) -> Tensor:
@@ -61,31 +42,3 @@ def supervised_contrastive(z: Tensor, y: Tensor) -> Tensor:
     log_p = similarity - similarity.logsumexp(1, keepdim=True)
     positive = (y[:, None] == y[None, :]) & ~itself
     return -((log_p * positive).sum(1) / positive.sum(1).clamp(min=1)).mean()
-
-
-def sliced_wasserstein(x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
-    """Mean over 64 random directions of the 1-D Wasserstein-1 distance of x [n, d] and y [m, d], in units of x."""
-    shape = x.shape[1], DIRECTIONS
-    directions = draw(lambda: torch.randn(shape, generator=generator, dtype=x.dtype), x.device)
-    directions = normalize(directions, dim=0)
-    a, b = (x @ directions).sort(0).values, (y @ directions).sort(0).values
-    # The quantile functions are steps at multiples of 1/n and 1/m; between two neighbouring steps both are constant.
-    steps = torch.cat([torch.arange(1, len(s) + 1, device=x.device) / len(s) for s in (a, b)]).sort().values
-    middle = steps - torch.diff(steps, prepend=steps.new_zeros(1)) / 2
-    width = torch.diff(steps, prepend=steps.new_zeros(1)).to(x.dtype)
-    at = [s[(middle * len(s)).long().clamp(max=len(s) - 1)] for s in (a, b)]
-    return (width[:, None] * (at[0] - at[1]).abs()).sum(0).mean()
-
-
-def mmd(x: Tensor, y: Tensor) -> Tensor:
-    """Squared maximum mean discrepancy of x [n, d] and y [m, d] under a sum of five Gaussian kernels.
-
-    Their widths are multiples of the mean squared distance within the union of both (Gretton et al. 2012, Eq. 5).
-    """
-    both = torch.cat([x, y])
-    lengths = both.square().sum(1)
-    squared = (lengths[:, None] + lengths[None, :] - 2 * both @ both.T).clamp(min=0)
-    scale = squared.detach().mean().clamp(min=1e-12)
-    kernel = torch.stack([torch.exp(-squared / (width * scale)) for width in BANDWIDTHS]).sum(0)
-    n = len(x)
-    return kernel[:n, :n].mean() + kernel[n:, n:].mean() - 2 * kernel[:n, n:].mean()
