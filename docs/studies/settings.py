@@ -1,11 +1,11 @@
 """Decide settings on a column set aside, before the judged columns are run with them; write docs/settings.md.
 
-    python docs/studies/settings.py --jobs 2
+    python docs/studies/settings.py weights surrogates --jobs 2
 
-makes the missing runs and writes the page's tables.
+makes the missing runs of these parts, or of all, and writes the page's tables.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from ladders import SEEDS, experiments
 from shared import lead, play_missing, spread
 
 from paperlib import papers
+from paperlib.checks import one_of
 from paperlib.cli.terminal import CORES, sentences
 from paperlib.experiment import Experiment
 from paperlib.papers import shipped_runs
@@ -98,17 +99,19 @@ def table(part: Part, runs: Mapping[Experiment, Run]) -> str:
     return markdown.table(("row", part.metric.replace("_", " "), f"over {next(iter(by_row))}"), lines)
 
 
-def planned() -> list[Experiment]:
-    """Return all runs of the page, part after part and seed after seed."""
-    parts = [part.runs().values() for part in PARTS.values()]
+def planned(names: Iterable[str] = tuple(PARTS)) -> list[Experiment]:
+    """Return all runs of some parts, part after part and seed after seed."""
+    parts = [PARTS[name].runs().values() for name in names]
     return list(dict.fromkeys(es[seed] for rows in parts for seed in range(SEEDS) for es in rows))
 
 
-def main(jobs: int = CORES, ship: bool = False, compute: bool = True) -> None:
-    """Make the missing runs and write docs/settings.md; --ship adds this machine's runs to data/reference."""
+def main(parts: list[str] = list(PARTS), jobs: int = CORES, ship: bool = False, compute: bool = True) -> None:
+    """Make the missing runs of some parts and write docs/settings.md; --ship adds this machine's to data/reference."""
     with sentences():
+        for name in parts:
+            one_of("part", name, PARTS)
         if compute:
-            play_missing(planned(), jobs)
+            play_missing(planned(parts), jobs)
         if ship:
             shipped_runs.ship(finished(planned(), shipped=False).values(), "settings")
         runs = finished(planned())
