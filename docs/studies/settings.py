@@ -7,7 +7,7 @@ makes the missing runs of these parts, or of all, and writes the page's tables.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 import typer
@@ -105,13 +105,16 @@ def planned(names: Iterable[str] = tuple(PARTS)) -> list[Experiment]:
     return list(dict.fromkeys(es[seed] for rows in parts for seed in range(SEEDS) for es in rows))
 
 
-def main(parts: list[str] = list(PARTS), jobs: int = CORES, ship: bool = False, compute: bool = True) -> None:
+Parts = Annotated[list[str] | None, typer.Argument(help=f"of {', '.join(PARTS)}; default: all")]
+
+
+def main(parts: Parts = None, jobs: int = CORES, ship: bool = False, compute: bool = True) -> None:
     """Make the missing runs of some parts and write docs/settings.md; --ship adds this machine's to data/reference."""
     with sentences():
-        for name in parts:
+        for name in parts or ():
             one_of("part", name, PARTS)
         if compute:
-            play_missing(planned(parts), jobs)
+            play_missing(planned(parts or PARTS), jobs)
         if ship:
             shipped_runs.ship(finished(planned(), shipped=False).values(), "settings")
         runs = finished(planned())
