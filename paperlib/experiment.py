@@ -96,8 +96,8 @@ class Experiment:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for name, value in list(vars(self).items()):
-            object.__setattr__(self, name, plain(value))
+        for name, value in [(name, plain(value)) for name, value in vars(self).items() if plain(value) is not value]:
+            object.__setattr__(self, name, value)
         if not isinstance(self.method_options, Mapping):
             raise ValueError(f"method_options is {quote(self.method_options)}, but must map option names to values")
         options = {name: plain(value) for name, value in self.method_options.items()}
@@ -136,8 +136,9 @@ class Experiment:
             if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
                 raise ValueError(f"{name} is {quote(value)}, but must be a sequence of names")
             object.__setattr__(self, name, tuple(value))
-        for name, allowed in allowed_of(Experiment).items():
-            check_value(name, getattr(self, name), HINTS[name], allowed)
+        allowed = allowed_of(Experiment)
+        for name in [name for name in allowed if getattr(self, name) is not DEFAULTS[name]]:  # a grid has thousands
+            check_value(name, getattr(self, name), HINTS[name], allowed[name])
         if log(self.lr) + (self.rounds - 1) * log(self.lr_decay) > log(LARGEST):
             raise ValueError(
                 f"lr_decay is {self.lr_decay}, with which lr would grow beyond {LARGEST:.4g} in {self.rounds} rounds"
