@@ -193,6 +193,8 @@ def test_the_target_is_the_printed_one_at_scale_paper_and_fedavgs_level_elsewher
     assert reading("target_accuracy", target, "small")(fedavg, None) == pytest.approx(25.96)
     for metric in ("rounds_to_target", "speedup"):
         assert reading(metric, {}, "small", baselines)(finished_run([28.66]), fedavg) is None
+    broken = finished_run([np.nan], failed_at=1)  # sets no target
+    assert reading("rounds_to_target", {}, "small", [*baselines, broken])(other, fedavg) == 3
     weak = finished_run([28, 28.6])  # FedAvg itself may miss what its seeds reach on average
     assert reading("rounds_to_target", {}, "small", [weak, unlucky])(weak, weak) is None
 

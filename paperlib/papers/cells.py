@@ -119,11 +119,11 @@ def goal(setting: dict[str, str], scale: str, baselines: Sequence[Run]) -> float
     """Target accuracy in percent: the printed one, or below scale paper the mean of FedAvg's last ten rounds and seeds.
 
     The papers take FedAvg's best round, which FedAvg itself reaches by definition; every run can miss this target. NaN,
-    which nothing reaches, without a baseline.
+    which nothing reaches, without a baseline that ended.
     """
     if scale == "paper" and "target" in setting:
         return float(setting["target"])
-    levels = [last_mean(run.history.test_accuracy.to_numpy()) for run in baselines]
+    levels = [last_mean(run.history.test_accuracy.to_numpy()) for run in baselines if not run.summary["failed"]]
     return float(np.mean(levels)) if levels else np.nan
 
 
