@@ -136,9 +136,9 @@ class Experiment:
             if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
                 raise ValueError(f"{name} is {quote(value)}, but must be a sequence of names")
             object.__setattr__(self, name, tuple(value))
-        allowed = allowed_of(Experiment)
-        for name in [name for name in allowed if getattr(self, name) is not DEFAULTS[name]]:  # a grid has thousands
-            check_value(name, getattr(self, name), HINTS[name], allowed[name])
+        # A default needs no check, which counts where a grid describes its runs by the thousand.
+        for name in [name for name in allowed_of(Experiment) if getattr(self, name) is not DEFAULTS[name]]:
+            check_value(name, getattr(self, name), HINTS[name], allowed_of(Experiment)[name])
         if log(self.lr) + (self.rounds - 1) * log(self.lr_decay) > log(LARGEST):
             raise ValueError(
                 f"lr_decay is {self.lr_decay}, with which lr would grow beyond {LARGEST:.4g} in {self.rounds} rounds"

@@ -117,11 +117,12 @@ def test_centralized_training_is_one_client_with_everything_at_every_scale():
     assert cell("T1", "centralized", "centralized").printed is None
 
 
-def test_a_target_is_fedavgs_best_rounded_down():
+def test_a_target_is_fedavgs_best_rounded_down_and_below_print_its_level():
     target = cell("T13", "target", "scenario 4 accuracy")
     (e,) = target.experiments
     assert (target.printed, e.method, e.partition_seed) == (72, "fedavg", 3)
     assert value(target, {e: run_of(e, 72.71)}, "paper").mean == 72
+    assert value(target, {e: run_of(e, 72.71)}, "small").mean == pytest.approx(72.71)  # the level of its last rounds
 
 
 def test_tables_20_and_21_have_the_papers_three_seeds_and_their_means():

@@ -64,7 +64,7 @@ class FedGPS(SurrogatePrototypes):
     clip: float | None = option(None, at_least=0)
 
     def broadcast(self, server: State, theta: Tensor) -> State:
-        sent = {name: server[name] for name in ("mean", "participants", "prototypes") if name in server}
+        sent = {name: server[name] for name in ("prototypes", "mean", "participants") if name in server}
         return super().broadcast(server, theta) | sent
 
     def others(self, theta: Tensor, shared: State, own: State) -> Tensor | None:

@@ -139,11 +139,11 @@ class Distillation(OneShot):
         y = torch.randint(ensemble.classes, (self.batch,), generator=stream).to(theta.device)
         learning = [theta, z.requires_grad_()] if self.train_latent else [theta]
         adam = Adam(learning, self.lr_g, BETAS, fused=True)
-        made: list[Tensor] = []
+        kept: list[Tensor] = []
         losses: list[Tensor] = []
         for _ in range(self.generator_steps):
             images = self.G(theta, z, train=True)
-            made.append(as_bytes(images))
+            kept.append(as_bytes(images))
             x = standardise(self.view(images, stream), self.context.data)
             loss = self.generator_loss(ensemble, progress, x, y)
             self.generator_step(adam, learning, loss)
@@ -153,7 +153,7 @@ class Distillation(OneShot):
         chosen = list(range(self.generator_steps)) if self.train_on == "intermediates" else [-1]
         if self.keep == "lowest":
             chosen = [int(torch.stack(losses).argmin())]
-        batches = [self.sampled(ensemble, progress.server, made[step], y) for step in chosen]
+        batches = [self.sampled(ensemble, progress.server, kept[step], y) for step in chosen]
         return batches, float(losses[chosen[-1]])
 
     def generator_loss(self, ensemble: Ensemble, progress: Progress, x: Tensor, y: Tensor) -> Tensor:

@@ -118,13 +118,15 @@ def comparable(cell: Cell, run: Run) -> bool:
 def goal(setting: dict[str, str], scale: str, baselines: Sequence[Run]) -> float:
     """Target accuracy in percent: the printed one, or below scale paper the mean of FedAvg's last ten rounds and seeds.
 
-    The papers take FedAvg's best round, which FedAvg itself reaches by definition; every run can miss this target. NaN,
-    which nothing reaches, without a baseline that ended.
+    The papers take FedAvg's best round, rounded down, which FedAvg itself reaches by definition; every run can miss the
+    other. NaN, which nothing reaches, without a baseline that ended.
     """
     if scale == "paper" and "target" in setting:
         return float(setting["target"])
-    levels = [last_mean(run.history.test_accuracy.to_numpy()) for run in baselines if not run.summary["failed"]]
-    return float(np.mean(levels)) if levels else np.nan
+    ended = [run for run in baselines if not run.summary["failed"]]
+    if scale == "paper":
+        return float(np.mean([np.floor(run.summary["best_accuracy"]) for run in ended] or np.nan))
+    return float(np.mean([last_mean(run.history.test_accuracy.to_numpy()) for run in ended] or np.nan))
 
 
 def failed(run: Run, scale: str) -> bool:

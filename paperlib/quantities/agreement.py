@@ -60,10 +60,8 @@ def ceiling(
     if not known.size:
         return np.nan
     noise = np.where(np.isfinite(deviation), deviation, known.mean())
-    replicates, prints = (
-        printed + noise * factor * rng.standard_normal((DRAWS, printed.size))
-        for factor in (1 / np.sqrt(np.asarray(seeds)), np.asarray(once, dtype=np.float64))
-    )
+    replicates = printed + noise / np.sqrt(np.asarray(seeds)) * rng.standard_normal((DRAWS, printed.size))
+    prints = printed + noise * np.asarray(once) * rng.standard_normal((DRAWS, printed.size))
     return float(np.mean(rank_correlation(replicates, prints)))
 
 

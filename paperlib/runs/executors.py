@@ -100,13 +100,13 @@ class Ray:
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
-        there = replace(place, store=Store(place.store.path.absolute()))
+        far = replace(place, store=Store(place.store.path.absolute()))
         # Its questions may be put again, where the network has lost one or its answer.
         actor = ray.remote(num_cpus=0, max_task_retries=-1, scheduling_strategy=here)(Keeper)
         # A task is retried if its worker or node died, but not if it raised: the error would come again.
         task = ray.remote(num_cpus=place.cores, num_gpus=self.gpus, max_retries=-1, retry_exceptions=False)(play_far)
-        keeper = actor.remote(there.store.path, there.methods)
-        pending = {task.remote(e, there, keeper): e for e in experiments}
+        keeper = actor.remote(far.store.path, far.methods)
+        pending = {task.remote(e, far, keeper): e for e in experiments}
         try:
             yield from _until_finished(pending, lambda references: ray.wait(references, timeout=1)[0], answer)
         finally:

@@ -148,8 +148,8 @@ class _Clients(ClientStates):
         self.ask = store.ask
 
     def read(self, client: int) -> State:
-        there = ClientStates(self.folder, files={client: self.files[client]})
-        return {name: tensor.to(self.device) for name, tensor in self.ask(ClientStates.read, there, client).items()}
+        kept = ClientStates(self.folder, files={client: self.files[client]})
+        return {name: tensor.to(self.device) for name, tensor in self.ask(ClientStates.read, kept, client).items()}
 
     def write(self, client: int, round: int, state: State) -> ClientFile:
         return self.ask(ClientStates.write, ClientStates(self.folder), client, round, state)

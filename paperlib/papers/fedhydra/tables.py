@@ -73,16 +73,13 @@ def _alone(cell: Cell) -> Cell:
     return dataclasses.replace(cell, metric=metric, chance_fails=False)
 
 
-READ_AT = {"last epoch": "final_accuracy", "best epoch": "best_accuracy"}
-
-
 def one_epoch(name: str, column: Callable[[Row], str]) -> Callable[[int], list[Cell]]:
     """The cells of a table by the last and the best epoch, beside its printed numbers, which do not count again."""
 
     def by_seeds(seeds: int) -> list[Cell]:
         return [
-            dataclasses.replace(cell, line=None, key={**cell.key, "row": f"{cell.key['row']}, {epoch}"})
-            for epoch, metric in READ_AT.items()
+            dataclasses.replace(cell, line=None, key={**cell.key, "row": f"{cell.key['row']}, {epoch} epoch"})
+            for epoch, metric in {"last": "final_accuracy", "best": "best_accuracy"}.items()
             for cell in table(name, column, read=metric)(seeds)
         ]
 
