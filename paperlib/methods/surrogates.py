@@ -84,8 +84,7 @@ class SurrogatePrototypes(Surrogates):
         start_class_means(features, theta.new_zeros(self.classes, self.net.feature_size))
         for c in range(self.classes):
             chosen = torch.nonzero(self.images.labels == c)[:PROTOTYPE_IMAGES, 0]
-            z_s = self.surrogate_features(theta, buffers, chosen)
-            add_to_class_means(features, z_s, self.images.labels[chosen])
+            add_to_class_means(features, self.surrogate_features(theta, buffers, chosen), self.images.labels[chosen])
         return class_means(features)
 
     def surrogate_features(self, theta: Tensor, buffers: Tensor, chosen: Tensor) -> Tensor:

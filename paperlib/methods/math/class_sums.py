@@ -26,10 +26,11 @@ def start_class_means(notes: State, zeros: Tensor) -> None:
     notes |= {"sums": zeros, "weights": zeros.new_zeros(len(zeros))}
 
 
-def add_to_class_means(notes: State, values: Tensor, y: Tensor, weight: float | Tensor = 1.0) -> None:
-    """Add values [n, d] of classes y [n], all of one weight, to the means that were started in ``notes``."""
-    add_class_sums(notes["sums"], weight * values, y)
-    notes["weights"].add_(weight * class_members(y, len(notes["weights"]), values.dtype).sum(1))
+def add_to_class_means(notes: State, values: Tensor, y: Tensor, weight: float | Tensor | None = None) -> None:
+    """Add values [n, d] of classes y [n], all of one weight or of 1, to the means that were started in ``notes``."""
+    counts = class_members(y, len(notes["weights"]), values.dtype).sum(1)
+    add_class_sums(notes["sums"], values if weight is None else weight * values, y)
+    notes["weights"].add_(counts if weight is None else weight * counts)
 
 
 def class_means(notes: State) -> Tensor:
