@@ -47,7 +47,8 @@ def accuracies() -> tuple[pd.DataFrame, pd.Series]:
 
     Readings whose runs are not all there are left out.
     """
-    runs, shown = finished(planned()), list(cells())
+    shown = list(cells())
+    runs = finished({e for cell in shown for e in cell.experiments})
     partly = {cell.key["row"] for cell in shown if not all(e in runs for e in cell.experiments)}
     whole = {(cell.key["row"], cell.key["column"]): cell for cell in shown if cell.key["row"] not in partly}
     ours = {key: {e.seed: value for e, value in outcomes(cell, runs, SCALE).items()} for key, cell in whole.items()}

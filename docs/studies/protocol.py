@@ -150,14 +150,15 @@ def power_rows() -> Iterator[tuple[str, ...]]:
 
 def blocks() -> dict[str, str]:
     """Return the tables of the page by the names of their markers."""
-    inside = [row[-1] for row in shared_rows()].count("inside")
+    shared = list(shared_rows())
+    inside = [row[-1] for row in shared].count("inside")
     return {
         "best": markdown.table(
             ("column", "print reads", "runs", "median excess", "largest", "first by the best", "first by the last ten"),
             best_rows(),
         ),
-        "shared": f"{len(list(shared_rows()))} numbers, {inside} of them inside.\n\n"
-        + markdown.table(("setting", "method", "FedImpro", "FedGPS", "FedImpro's number is"), shared_rows()),
+        "shared": f"{len(shared)} numbers, {inside} of them inside.\n\n"
+        + markdown.table(("setting", "method", "FedImpro", "FedGPS", "FedImpro's number is"), shared),
         "power": markdown.table(
             ("paper", "leads", "median gap", "deviation", *(f"power, {n} seeds" for n in SEEDS),
              *(f"found by {n} seeds" for n in SEEDS)),

@@ -6,7 +6,7 @@ import numpy as np
 
 from paperlib.data.datasets import DATASETS
 from paperlib.networks import build
-from paperlib.papers.cells import Cell, Joint, failed
+from paperlib.papers.cells import Cell, Joint, failed, goal
 from paperlib.papers.gc_fed.setting import (
     BORDER,
     FACTORS,
@@ -19,7 +19,7 @@ from paperlib.papers.gc_fed.setting import (
     with_border,
 )
 from paperlib.papers.rows import all_rows, cell_of, parse, runs_of
-from paperlib.quantities.curves import differences, last_mean, rounds_to_target
+from paperlib.quantities.curves import differences, rounds_to_target
 from paperlib.runs.store import Run
 
 OTHERS = tuple(method for method in PLOTTED if method not in OWN)
@@ -65,8 +65,8 @@ def _reached(target: float, pick: Callable[[Sequence[float]], float]) -> Joint:
     """Reading of the runs of FedAvg and of other methods: the picked round to the target, None if never reached."""
 
     def joint(runs: Sequence[Run], scale: str) -> float | None:
-        goal = target if scale == "paper" else last_mean(runs[0].history.test_accuracy.to_numpy())
-        reached = [rounds_to_target(run.history, goal) for run in runs[1:]]
+        level = goal({"target": str(target)}, scale, runs[:1])
+        reached = [rounds_to_target(run.history, level) for run in runs[1:]]
         first = pick([np.inf if at is None else at for at in reached])
         return float(first) if np.isfinite(first) else None
 
