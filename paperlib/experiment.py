@@ -3,9 +3,9 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import log
 from typing import Any, get_args, get_type_hints
 
@@ -96,25 +96,25 @@ class Experiment:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for name, value in [(name, plain(value)) for name, value in vars(self).items() if plain(value) is not value]:
-            object.__setattr__(self, name, value)
+        self._settle(HINTS)
+
+    def _settle(self, names: Collection[str]) -> None:
+        """Check the fields of these names, which are new, and bring them into the form that the digest has."""
+        own = vars(self)
+        own |= {name: plain(own[name]) for name in names}
         if not isinstance(self.method_options, Mapping):
             raise ValueError(f"method_options is {quote(self.method_options)}, but must map option names to values")
-        options = {name: plain(value) for name, value in self.method_options.items()}
-        object.__setattr__(self, "method_options", options)
+        own["method_options"] = {name: plain(value) for name, value in self.method_options.items()}
         if partition_files.handed_in(self.partition):
             self._keep_partition()
-        self._check()
-        for name in FLOATS:  # 1 and 1.0 describe the same run, though their arithmetic may differ
-            if type(value := getattr(self, name)) is int:
-                object.__setattr__(self, name, float(value))
+        self._check(names)
+        own |= {name: float(own[name]) for name in FLOATS if type(own[name]) is int}  # 1 and 1.0 describe the same run
 
     def _keep_partition(self) -> None:
         name, clients = partition_files.keep(self.partition)
         if self.clients not in (clients, type(self).clients):
             raise ValueError(f"clients is {quote(self.clients)}, but the partition has {clients}: leave clients out")
-        for field_name, value in {"partition": name, "clients": clients, "alpha": None, "partition_seed": 0}.items():
-            object.__setattr__(self, field_name, value)
+        vars(self).update(partition=name, clients=clients, alpha=None, partition_seed=0)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields and, for other machines, the indices of a partition that was handed in."""
@@ -125,32 +125,28 @@ class Experiment:
             partition_files.keep_copy(state["partition"], copy)
         vars(self).update(state)
 
-    def _check(self) -> None:
-        """Raise ValueError for a value that is impossible for all data sets, networks and methods."""
+    def _check(self, names: Collection[str]) -> None:
+        """Raise ValueError for a value of these fields that is impossible for all data sets, networks and methods."""
+        own = vars(self)
         if not isinstance(self.augment, bool | str):
             raise ValueError(f"augment is {quote(self.augment)}, but must be True, False or a name")
         if isinstance(self.augment, str):  # one description for one run
-            object.__setattr__(self, "augment", {"none": False, "crop_flip": True}.get(self.augment, self.augment))
+            own["augment"] = {"none": False, "crop_flip": True}.get(self.augment, self.augment)
         for name in ("measure", "client_models"):
-            value = getattr(self, name)
-            if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-                raise ValueError(f"{name} is {quote(value)}, but must be a sequence of names")
-            object.__setattr__(self, name, tuple(value))
+            if not isinstance(own[name], list | tuple) or not all(isinstance(item, str) for item in own[name]):
+                raise ValueError(f"{name} is {quote(own[name])}, but must be a sequence of names")
+            own[name] = tuple(own[name])
         # A default needs no check, which counts where a grid describes its runs by the thousand.
-        for name in [name for name in allowed_of(Experiment) if getattr(self, name) is not DEFAULTS[name]]:
-            check_value(name, getattr(self, name), HINTS[name], allowed_of(Experiment)[name])
+        for name in [name for name in names if own[name] is not DEFAULTS[name] and name in allowed_of(Experiment)]:
+            (_sound if own[name].__hash__ else _check_field)(name, own[name])
         if log(self.lr) + (self.rounds - 1) * log(self.lr_decay) > log(LARGEST):
-            raise ValueError(
-                f"lr_decay is {self.lr_decay}, with which lr would grow beyond {LARGEST:.4g} in {self.rounds} rounds"
-            )
+            raise ValueError(f"lr_decay is {self.lr_decay}: lr would grow beyond {LARGEST:.4g} in {self.rounds} rounds")
         if self.sampled > self.clients:
             raise ValueError(f"sampled is {self.sampled}, but there are only {self.clients} clients")
-        least = max(self.min_samples, 1)
-        if self.train_size is not None and self.train_size < self.clients * least:
-            raise ValueError(
-                f"train_size is {self.train_size}, too few for {self.clients} clients "
-                f"with at least {least} samples each: it must be at least {self.clients * least}"
-            )
+        least = self.clients * max(self.min_samples, 1)
+        if self.train_size is not None and self.train_size < least:
+            each = f"{self.clients} clients with at least {max(self.min_samples, 1)} samples each"
+            raise ValueError(f"train_size is {self.train_size}, too few for {each}: it must be at least {least}")
 
     @cached_property
     def digest(self) -> str:
@@ -168,7 +164,10 @@ class Experiment:
     def replace(self, **changes: Any) -> "Experiment":
         """The same experiment with some fields changed. Raises ValueError as `Experiment` does."""
         check_fields(changes)
-        return dataclasses.replace(self, **changes)
+        changed = object.__new__(type(self))
+        vars(changed).update({name: getattr(self, name) for name in HINTS} | changes)
+        changed._settle(changes)
+        return changed
 
     def to_json(self) -> str:
         return json.dumps({name: getattr(self, name) for name in HINTS}, indent=1)
@@ -179,7 +178,7 @@ class Experiment:
         return cls(**fields_in(text))
 
     def __hash__(self) -> int:
-        return hash((self.dataset, self.model, self.partition, self.clients, self.rounds, self.method, self.seed))
+        return hash((self.dataset, self.model, self.alpha, self.clients, self.rounds, self.method, self.seed, self.lr))
 
     def __str__(self) -> str:
         named = partition_files.short(self.partition)
@@ -187,12 +186,18 @@ class Experiment:
         return f"{self.method} on {self.dataset}, {where}, {self.sampled} of {self.clients}, seed {self.seed}"
 
 
+def _check_field(name: str, value: Any) -> None:
+    check_value(name, value, HINTS[name], allowed_of(Experiment)[name])
+
+
+_sound = lru_cache(maxsize=10_000, typed=True)(_check_field)  # does not look twice at the same value
+
+
 def address(described: Mapping[str, Any]) -> str:
     """The digest of the experiment with these fields as JSON values; missing fields have their defaults."""
     fields = {**DEFAULTS, **described}
     used = [fields["method"], fields["method_options"].get("base"), fields["model"], *fields["client_models"]]
-    values = {name: _plain(value) for name, value in described.items() if value != PLAIN_DEFAULTS[name]}
-    changed = {name: value for name, value in values.items() if value != PLAIN_DEFAULTS[name]}
+    changed = {name: stated for name, value in described.items() if (stated := _plain(value)) != PLAIN_DEFAULTS[name]}
     text = json.dumps({"format": FORMAT, **revisions([*used, fields["partition"]]), **changed}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

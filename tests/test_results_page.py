@@ -4,17 +4,17 @@ import itertools
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from paperlib import Experiment, papers, run
 from paperlib.papers import shipped_runs
-from paperlib.papers.claims import Verdict, read
+from paperlib.papers.claims import Verdict, read, verdicts
 from paperlib.papers.judging import entries, gathered
 from paperlib.quantities.agreement import UNKNOWN
 from paperlib.reports import pages, results_page, run_table
-from paperlib.runs.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def evidence():
 def test_every_shipped_run_and_every_own_one_is_there_once_with_its_curve(tmp_path):
     e = Experiment(dataset="digits", model="mlp", width=0.25, clients=5, sampled=2, rounds=3, batch_size=50)
     own = run(e, store=tmp_path)
-    records = results_page.runs(Store(tmp_path))
+    records = results_page.runs(results_page.placed(tmp_path))
     digests = [record["digest"] for record in records]
     assert len(set(digests)) == len(digests) == len(shipped_runs.summaries(shipped_runs.REFERENCE)) + 1
     (mine,) = (record for record in records if record["digest"] == e.digest)
@@ -35,47 +35,58 @@ def test_every_shipped_run_and_every_own_one_is_there_once_with_its_curve(tmp_pa
 
 
 @pytest.fixture
-def few(monkeypatch):
+def few(tmp_path):
     """The first of the shipped runs stand for all."""
-    everything = results_page.finished
-    monkeypatch.setattr(results_page, "finished", lambda store: itertools.islice(everything(store), 20))
+    return list(itertools.islice(run_table.finished(tmp_path), 20))
 
 
-@pytest.mark.parametrize("largest, points", [(10**9, results_page.POINTS), (10, results_page.FEWEST)])
-def test_a_run_takes_a_bounded_part_of_the_page_and_among_many_runs_a_small_one(
-    few, monkeypatch, tmp_path, largest, points
-):
+def test_a_run_takes_a_bounded_part_of_the_page_and_among_many_runs_the_first_have_curves(few, monkeypatch):
     rounds = {"round": np.arange(1, 3001), "test_accuracy": np.full(3000, 50.123456)}
     monkeypatch.setattr(run_table.Finished, "history", lambda _: rounds)
-    monkeypatch.setattr(results_page, "LARGEST", largest)
-    records = results_page.runs(Store(tmp_path))
-    assert {len(record["accuracy"]) for record in records} == {points}
-    assert len(pages.as_json(results_page.by_column(records))) < len(records) * (800 + 20 * points)
+    monkeypatch.setattr(results_page, "CURVES", 15)
+    records = results_page.runs(few)
+    assert [len(record["accuracy"]) for record in records] == 15 * [results_page.POINTS] + 5 * [0]
+    assert all(record["round"][0] == 1 and record["round"][-1] == 3000 for record in records[:15])
+    assert len(pages.as_json(results_page.by_column(records))) < len(records) * (800 + 20 * results_page.POINTS)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e308, -1.0, None])
-def test_what_is_no_percentage_is_not_drawn_and_does_not_stop_the_page(few, monkeypatch, tmp_path, value):
+def test_what_is_no_percentage_is_not_drawn_and_does_not_stop_the_page(few, monkeypatch, value):
     monkeypatch.setattr(run_table.Finished, "history", lambda _: {"round": [1, 2], "test_accuracy": [value, 0.0]})
-    records = results_page.runs(Store(tmp_path))
+    records = results_page.runs(few)
     assert all(record["round"] == [2] and record["accuracy"] == [0.0] for record in records)
     assert json.loads(pages.as_json({"a": [(value,)]})) == {"a": [[value if value in (1e308, -1.0) else None]]}
 
 
-def test_a_run_that_ends_or_goes_while_the_page_is_written_does_not_stop_it(few, monkeypatch, tmp_path):
+def test_a_run_that_ends_or_goes_while_the_page_is_written_does_not_stop_it(monkeypatch, tmp_path):
     """The second of two lists of the store, or a history read later, may be of other runs than the first."""
     e = Experiment(dataset="digits", model="mlp", width=0.25, clients=5, sampled=2, rounds=3, batch_size=50)
     run(e, store=tmp_path)
-    listed = results_page.listing
+    as_table = results_page.listing
 
     def meanwhile(runs):
-        table = listed(runs)
+        table = as_table(runs)
         run(e.replace(seed=1), store=tmp_path)
         shutil.rmtree(tmp_path / e.digest)
         return table
 
     monkeypatch.setattr(results_page, "listing", meanwhile)
-    (mine,) = (record for record in results_page.runs(Store(tmp_path)) if record["from"] == "this machine")
+    listed = itertools.islice(run_table.finished(tmp_path), 20)
+    (mine,) = (record for record in results_page.runs(listed) if record["from"] == "this machine")
     assert mine["digest"] == e.digest and mine["accuracy"] == []
+
+
+def test_the_evidence_is_of_the_tables_that_have_runs_and_says_what_all_tables_together_say(evidence):
+    """Other tables' runs give FedAvg's share of print, which decides whether a column is judged."""
+    places = {place for run in run_table.finished(Path("none")) for place in run.places if place.paper == "gc_fed"}
+    (paper, small) = results_page.evidence_on(places, None)
+    assert (paper.scale, small.scale) == ("paper", "small")
+    whole = gathered("gc_fed", entries("gc_fed"), "small")
+    assert {entry.table for entry in small.entries} < {entry.table for entry in whole.entries}
+    decided = [verdict for verdict in verdicts(whole) if verdict.settings]
+    assert decided and {v.claim: (v.verdict, v.difference, v.share) for v in decided} == {
+        v.claim: (v.verdict, v.difference, v.share) for v in verdicts(small) if v.settings
+    }
 
 
 def test_differences_are_paired_by_seed(evidence):
@@ -103,18 +114,16 @@ def test_ours_stand_beside_the_number_that_is_printed_there(evidence):
 
 def test_the_page_is_whole_and_holds_its_data_whatever_texts_say(monkeypatch, tmp_path):
     evil = {"digest": "0", "method": "</script><script>alert(1)</script>", "papers": [], "places": []}
-    monkeypatch.setattr(results_page, "gathered", lambda *_: None)
-    for name in ("numbers", "pairs", "verdicts"):
-        monkeypatch.setattr(results_page, name, lambda _: [])
+    monkeypatch.setattr(results_page, "evidence_on", lambda *_: [])
     monkeypatch.setattr(results_page, "runs", lambda _: [evil])
     text = results_page.write_page(tmp_path, tmp_path / "runs").read_text()
-    assert len(re.findall("</script>", text)) == 4 and not re.search(r"/\* (data|charts|vega) \*/", text)
+    assert len(re.findall("</script>", text)) == 3
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
     assert data["runs"] == {"names": list(evil), "rows": [list(evil.values())]}
     assert not re.search(r'(src|href)="?https?:', text) and not (tmp_path / "runs").exists()
 
 
-def test_without_altair_a_sentence_says_what_to_install(monkeypatch, tmp_path):
+def test_without_vega_a_sentence_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(results_page, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'paperlib\[site\]'"):
         results_page.write_page(tmp_path)

@@ -7,6 +7,8 @@ hundreds.
 """
 
 import json
+import os
+import tempfile
 
 from paperlib import papers
 from paperlib.files import write
@@ -23,9 +25,12 @@ def describe_all() -> None:
 
 
 def update() -> None:
-    """Count all networks again."""
+    """Count all networks again, those of this machine's data sets and those of a machine that has none."""
     counted().clear()
     describe_all()
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ["PAPERLIB_DATA"] = empty
+        describe_all()
     text = json.dumps(dict(sorted(counted().items())), indent=0)
     write(FILE, text.encode())
 

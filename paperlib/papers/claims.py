@@ -345,5 +345,6 @@ def _decide(
 
 
 def verdicts(evidence: Evidence) -> list[Verdict]:
-    """The verdict of every claim of a paper, in the order of the file."""
-    return [verdict(claim, evidence) for claim in claims(evidence.paper)]
+    """The verdict of every claim about the tables of the evidence, in the order of the file."""
+    tables = {entry.table for entry in evidence.entries}
+    return [verdict(claim, evidence) for claim in claims(evidence.paper) if claim.table in tables]

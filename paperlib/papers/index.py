@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paperlib import papers
-from paperlib.experiment import Experiment
 from paperlib.files import read, write
 from paperlib.papers import shipped_runs
-from paperlib.papers.scales import RULES, at_scale, scale_name
+from paperlib.papers.scales import RULES, all_at_scale, scale_name
 from paperlib.papers.specs import needed
 from paperlib.paths import NOTEBOOKS
 from paperlib.version import version
@@ -47,15 +46,14 @@ def search(digests: Collection[str], within: Iterable[str] = papers.TITLES, scal
     """Digest -> the tables and figures of these papers that need the run, with up to `SEEDS` seeds."""
     index: Places = {}
     for paper in within:
-        reduced: dict[Experiment, dict[str, str]] = {}  # of the paper -> scale -> digest, as tables share their runs
-        for name in (*papers.tables(paper), *papers.figures(paper)):
-            uses = set()
-            for e in dict.fromkeys(needed(papers.spec(paper, name), SEEDS)):
-                if e not in reduced:
-                    reduced[e] = {scale: at_scale(e, scale).digest for scale in scales}
-                uses |= {(digest, scale) for scale, digest in reduced[e].items() if digest in digests}
-            for digest, scale in sorted(uses):
-                index.setdefault(digest, []).append(Use(paper, name, scale))
+        names = [*papers.tables(paper), *papers.figures(paper)]
+        printed = {name: dict.fromkeys(needed(papers.spec(paper, name), SEEDS)) for name in names}
+        shared = {e: None for runs in printed.values() for e in runs}  # by several tables
+        reduced = {scale: all_at_scale(shared, scale) for scale in sorted(scales)}
+        for name, runs in printed.items():
+            for scale, at in reduced.items():
+                for digest in sorted({at[e].digest for e in runs}.intersection(digests)):
+                    index.setdefault(digest, []).append(Use(paper, name, scale))
     return index
 
 
@@ -90,8 +88,7 @@ def known(store: Path) -> Mapping[str, list[Use]]:
 
 def remember(store: Path, digests: Collection[str]) -> Mapping[str, list[Use]]:
     """Search the places of runs and record them in the store if it has room; [] for a run that is in no table."""
-    index: Places = {digest: [] for digest in digests}
-    index |= search(digests)
+    index = {**known(store), **dict.fromkeys(digests, []), **search(digests)}
     with suppress(OSError):
         _write(store / FILE, index, version())
     return index

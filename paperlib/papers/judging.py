@@ -6,7 +6,7 @@ problem. Columns that cannot be judged are shown with the reason.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from paperlib.papers.cells import Cell, comparable, counted, outcomes
 from paperlib.papers.collection import Runs, finished
 from paperlib.papers.contents import TABLES
 from paperlib.papers.printed import printed, rows_of
-from paperlib.papers.scales import at_scale
+from paperlib.papers.scales import all_at_scale
 from paperlib.papers.settings import build, methods
 from paperlib.papers.specs import TableSpec
 from paperlib.paths import PAPER_VALUES
@@ -81,14 +81,14 @@ class PrintedNumber:
         return tuple(self.row[field] for field in PLACE if field not in without)
 
 
-def entries(paper: str) -> tuple[PrintedNumber, ...]:
-    """All printed numbers of the paper's tables (without our additions) that our runs can reproduce."""
+def entries(paper: str, tables: Collection[str] | None = None) -> tuple[PrintedNumber, ...]:
+    """The printed numbers of these tables (default: all, without our additions) that our runs can reproduce."""
     table = printed(paper)
     records = table.astype(object).where(table.notna(), None).to_dict("records")
     rows: dict[int, Any] = {record["line"]: record for record in records}
     collected = []
     for name, spec in TABLES[paper].items():
-        if not isinstance(spec, TableSpec) or not re.fullmatch(r"T\d+", name):
+        if not isinstance(spec, TableSpec) or not re.fullmatch(r"T\d+", name) or name not in (tables or TABLES[paper]):
             continue
         for cell in spec.cells(SHIPPED_SEEDS):
             if cell.experiments and cell.line is not None and cell.joint is None:
@@ -190,7 +190,7 @@ def gathered(
 ) -> Evidence:
     """The evidence on entries of a paper at a scale; shipped_only: only from the runs in data/reference."""
     needed = {e: None for entry in chosen for e in (*entry.cell.experiments, *entry.cell.baseline)}
-    reduced = {e: at_scale(e, scale) for e in needed}
+    reduced = all_at_scale(needed, scale)
     planned = dict.fromkeys(reduced.values())
     if shipped_only:
         shipped = {e: run for e in planned if (run := shipped_runs.find(e)) is not None}

@@ -70,6 +70,21 @@ def at_scale(experiment: Experiment, scale: Scale) -> Experiment:
     return budget.within(with_stand_in(experiment), operations, or_least=name == "mini")
 
 
+def all_at_scale(experiments: Iterable[Experiment], scale: Scale) -> dict[Experiment, Experiment]:
+    """Experiment -> the one that is run at a scale; all seeds of a setting are reduced at once.
+
+    Raises ValueError as `at_scale`.
+    """
+    settings: dict[Experiment, Experiment] = {}
+    reduced = {}
+    for e in experiments:
+        of_setting = e.replace(seed=0, partition_seed=0)
+        if of_setting not in settings:
+            settings[of_setting] = at_scale(of_setting, scale)
+        reduced[e] = settings[of_setting].replace(seed=e.seed, partition_seed=e.partition_seed)
+    return reduced
+
+
 def smoke(e: Experiment) -> Experiment:
     """A multi-round experiment reduced to seconds."""
     mlp = e.model == "mlp"

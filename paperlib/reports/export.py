@@ -81,10 +81,11 @@ def parts(store: Path | str | None = None) -> Iterator[pa.Table]:
     Columns: those of `GROUPS`, and the measures of the histories. Fields that are lists or have names inside are JSON.
     """
     listed = sorted(finished(Store(store).path), key=lambda run: str(run.summary["digest"]))
-    chunks = [listed[start : start + CHUNK] for start in range(0, len(listed), CHUNK)]
-    histories = [_rounds(chunk) for chunk in chunks]
-    measures = sorted({str(name) for _, values in histories for name in values} - set(GROUPS["history"]))
-    for chunk, (which, values) in zip(chunks, histories, strict=True):
+    histories = [{name: np.array(numbers, float) for name, numbers in run.history().items()} for run in listed]
+    measures = sorted({name for history in histories for name in history} - set(GROUPS["history"]))
+    for start in range(0, len(listed), CHUNK):
+        chunk = listed[start : start + CHUNK]
+        which, values = _rounds(histories[start : start + CHUNK])
         facts = list(map(_facts, chunk))
         columns = {name: _column(name, [fact[name] for fact in facts]).take(which) for name in facts[0]}
         for name in (*GROUPS["history"], *measures):
@@ -118,14 +119,17 @@ def _column(name: str, values: Sequence[object]) -> pa.Array:
     return pa.array(texts, pa.string()).dictionary_encode()
 
 
-def _rounds(chunk: Sequence[Finished]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def _rounds(histories: Sequence[Mapping[str, np.ndarray]]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the place of its run in the chunk for every evaluated round, and the rounds' numbers by name."""
-    histories = [run.history() for run in chunk]
-    counts = [len(history["round"]) for history in histories]
-    pairs = list(zip(histories, counts, strict=True))
-    names = dict.fromkeys(name for history in histories for name in history)
-    values = {n: np.concatenate([np.array(h.get(n, [None] * count), float) for h, count in pairs]) for n in names}
-    return np.repeat(np.arange(len(chunk)), counts), values
+    which = np.repeat(np.arange(len(histories)), [len(history["round"]) for history in histories])
+    values: dict[str, np.ndarray] = {}
+    for place, history in enumerate(histories):
+        of_run = slice(*np.searchsorted(which, (place, place + 1)))
+        for name, numbers in history.items():
+            if name not in values:
+                values[name] = np.full(len(which), np.nan)
+            values[name][of_run] = numbers
+    return which, values
 
 
 def dictionary(schema: pa.Schema, filled: Mapping[str, int]) -> str:

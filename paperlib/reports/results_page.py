@@ -1,10 +1,10 @@
 """All finished runs on one page that needs neither a kernel nor a network.
 
-Altair describes the pictures, vl-convert brings the scripts that draw them; both are the extra ``site``. What is seen
-is chosen in the page, see ``templates/results.html``.
+The page describes its pictures in Vega-Lite (``templates/results.html``); vl-convert, of the extra ``site``, brings the
+scripts that draw them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 
 from paperlib.display.markup import Markup
-from paperlib.papers import TITLES
+from paperlib.papers import TITLES, index
 from paperlib.papers.claims import Verdict, above, verdicts
 from paperlib.papers.judging import Evidence, PrintedNumber, entries, gathered
 from paperlib.papers.scales import RULES
 from paperlib.paths import figures as figures_folder
 from paperlib.quantities.agreement import mean_interval
 from paperlib.reports import pages
-from paperlib.reports.run_table import finished, listing
+from paperlib.reports.run_table import Finished, finished, listing
 from paperlib.reports.scorecard import COMPARED
+from paperlib.runs.listing import finished_runs
 from paperlib.runs.store import Store
 
-POINTS, FEWEST = 40, 8  # of a curve, and where there are many runs
-LARGEST = 200_000  # points of all curves together, as long as each has its fewest
+POINTS = 40  # of a curve
+CURVES = 5_000  # as many runs have one: the page stays below a hundred megabytes, and is written in seconds
 BASELINE = "FedAvg"
-VERDICTS = {"held": "#0173b2", "reversed": "#b34700", "undecided": "#6b6b6b"}
 # The columns of the runs that the page shows.
 SHOWN = ("scale", "method", "data set", "setting", "seed", "last 10", "best", "rounds", "from", "finished", "version")
 Records = list[dict[str, Any]]
@@ -35,40 +35,57 @@ Records = list[dict[str, Any]]
 def write_page(folder: Path | None = None, store: Path | str | None = None) -> Path:
     """Write ``results.html`` into the folder (default: figures/); returns its path.
 
-    store: of this machine's runs (default: see `paperlib.paths.runs`). Raises ValueError where Altair is missing.
+    store: of this machine's runs (default: see `paperlib.paths.runs`). Raises ValueError where vl-convert is missing.
     """
-    if find_spec("altair") is None or find_spec("vl_convert") is None:
-        raise ValueError("the page of results is drawn by Altair, which is not installed: pip install 'paperlib[site]'")
+    if find_spec("vl_convert") is None:
+        raise ValueError("the page of results is drawn by Vega-Lite: pip install 'paperlib[site]' brings its scripts")
     import vl_convert
 
-    printed = {paper: entries(paper) for paper in TITLES}
-    judged = [gathered(paper, printed[paper], scale) for paper in TITLES for scale in COMPARED]
+    listed = placed(Store(store).path)
+    judged = evidence_on({place for run in listed for place in run.places}, store)
     data = {
-        "runs": by_column(runs(Store(store))),
+        "runs": by_column(runs(listed)),
         "numbers": [number for evidence in judged for number in numbers(evidence)],
         "pairs": [pair for evidence in judged for pair in pairs(evidence)],
         "claims": [claim_record(verdict) for evidence in judged for verdict in verdicts(evidence)],
         "scales": RULES,
+        "curves": CURVES,
     }
     vega = vl_convert.javascript_bundle().replace("</script", "<\\/script")  # type: ignore[call-arg]
     path = (folder or figures_folder()) / "results.html"
-    return pages.write_page(path, "results", data=data, charts=charts(), vega=Markup(vega))
+    return pages.write_page(path, "results", data=data, vega=Markup(vega))
 
 
-def runs(store: Store) -> Records:
-    """Return a record per finished run, here and shipped, by scale: what `SHOWN` names, papers, places, its curve.
+def placed(store: Path) -> list[Finished]:
+    """Return the finished runs, here and shipped, with the tables and figures they are in."""
+    own = finished_runs(store)
+    if own.runs.keys() - index.known(store).keys() - index.shipped().keys():
+        index.remember(store, own.runs)
+    return list(finished(store, own))
 
-    A record has a bounded size: with many runs, a curve has fewer points. Values that are no percentage have none.
+
+def evidence_on(places: Iterable[index.Use], store: Path | str | None) -> list[Evidence]:
+    """Return the evidence of the tables that have runs, by paper and scale; to describe all others takes long."""
+    tables: dict[tuple[str, str], list[str]] = {}
+    for place in sorted(places):
+        if place.scale in COMPARED:
+            tables.setdefault((place.paper, place.scale), []).append(place.name)
+    return [gathered(paper, entries(paper, names), scale, store=store) for (paper, scale), names in tables.items()]
+
+
+def runs(listed: Iterable[Finished]) -> Records:
+    """Return a record per run, by scale: what `SHOWN` names, papers, places, its curve.
+
+    The first `CURVES` runs have a curve, of at most `POINTS` points; values that are no percentage have none.
     """
-    by_digest = {str(run.summary["digest"]): run for run in finished(store.path)}
-    most = min(POINTS, max(FEWEST, LARGEST // len(by_digest)))
-    records = []
+    by_digest = {str(run.summary["digest"]): run for run in listed}
+    records: Records = []
     for row in listing(by_digest.values()).to_dict("records"):
         run = by_digest[row["digest"]]
-        history = run.history()
+        history = run.history() if len(records) < CURVES else {"round": [], "test_accuracy": []}
         accuracies = enumerate(history["test_accuracy"])
         curve = [number for number, value in accuracies if value is not None and 0 <= value <= 100]
-        points = [curve[i] for i in np.unique(np.linspace(0, len(curve) - 1, min(most, len(curve))).astype(int))]
+        points = [curve[i] for i in np.unique(np.linspace(0, len(curve) - 1, min(POINTS, len(curve))).astype(int))]
         record = {name: _plain(row[name]) for name in SHOWN} | {"digest": row["digest"], "options": row["options"]}
         record |= {"papers": [TITLES[paper] for paper in run.papers], "places": sorted(set(map(str, run.places)))}
         record |= {"round": [int(history["round"][number]) for number in points]}
@@ -137,70 +154,6 @@ def claim_record(verdict: Verdict) -> dict[str, Any]:
 def _differences(mean: Any, interval: tuple[float, float], printed: float) -> dict[str, Any]:
     values = {"difference": mean, "low": interval[0], "high": interval[1], "printed": printed}
     return {name: _plain(value) for name, value in values.items()}
-
-
-def charts() -> dict[str, Any]:
-    """The pictures as Vega-Lite; the page gives them their data, which have the names of the pictures."""
-    import altair as alt
-
-    def chart(name: str, description: str) -> Any:
-        return alt.Chart(alt.NamedData(name=name), description=description, width="container")
-
-    where = [f"{name}:N" for name in ("place", "column", "method", "scale", "seeds")]
-    accuracy = alt.Scale(zero=False)
-    curves = (
-        chart("curves", "Test accuracy by round of the chosen runs")
-        .mark_line(strokeWidth=1.5, opacity=0.8)
-        .encode(
-            x=alt.X("round:Q", title="round"),
-            y=alt.Y("accuracy:Q", title="test accuracy (%)", scale=accuracy),
-            color=alt.Color("method:N", legend=alt.Legend(symbolLimit=40)),
-            detail="digest:N",
-            tooltip=["method:N", "data set:N", "setting:N", "seed:Q", "round:Q", "accuracy:Q"],
-        )
-        .properties(height=300)
-    )
-    ends = alt.Data(values=[{"at": 0}, {"at": 100}])
-    equal = alt.Chart(ends).mark_line(color="#6b6b6b", strokeDash=[4, 4]).encode(x="at:Q", y="at:Q")
-    points = (
-        chart("numbers", "Our accuracy against the printed one, a point for each printed number")
-        .mark_point(filled=True, size=45, opacity=0.7)
-        .encode(
-            x=alt.X("printed:Q", title="printed accuracy (%)", scale=accuracy),
-            y=alt.Y("ours:Q", title="our accuracy (%)", scale=accuracy),
-            color=alt.Color("method:N", legend=alt.Legend(symbolLimit=40)),
-            tooltip=[*where, "printed:Q", "ours:Q"],
-        )
-    )
-    return {
-        "curves": curves.to_dict(),
-        "numbers": alt.layer(equal, points).properties(height=380, width="container").to_dict(),
-        "pairs": _forest(chart("pairs", f"Differences to {BASELINE} in points, with 95 % intervals"), where),
-        "claims": _forest(
-            chart("claims", "Differences that the claims are about, with 95 % intervals"),
-            ["claim:N", "verdict:N", "why:N", "settings:N", "seeds:N"],
-            alt.Color("verdict:N", scale=alt.Scale(domain=list(VERDICTS), range=list(VERDICTS.values()))),
-        ),
-    }
-
-
-def _forest(base: Any, facts: Sequence[str], color: Any = None) -> dict[str, Any]:
-    """Means with their intervals, the printed difference beside them, one below the other."""
-    import altair as alt
-
-    tooltip = [*facts, "difference:Q", "low:Q", "high:Q", "printed:Q"]
-    y = alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=380))
-    base = base.encode(y=y, tooltip=tooltip, **({} if color is None else {"color": color}))
-    mark = {} if color is not None else {"color": VERDICTS["held"]}
-    zero = alt.Chart(alt.Data(values=[{"at": 0}])).mark_rule(color="#6b6b6b").encode(x="at:Q")
-    interval = base.mark_rule(strokeWidth=2, clip=True, **mark).encode(
-        x=alt.X("low:Q", title="difference in points (square: printed)"), x2="high:Q"
-    )
-    mean = base.mark_point(filled=True, size=60, clip=True, **mark).encode(x="difference:Q")
-    printed = base.mark_point(shape="square", size=60, clip=True, color="#6b6b6b").encode(x="printed:Q")
-    layers = alt.layer(zero, interval, printed, mean)
-    chart: dict[str, Any] = layers.properties(height=alt.Step(18), width="container").to_dict()
-    return chart
 
 
 def _place(evidence: Evidence, entry: PrintedNumber) -> dict[str, Any]:

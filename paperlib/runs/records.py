@@ -216,21 +216,25 @@ def _rows(content: bytes) -> list[Row]:
     """The rows of a history, up to the first damaged or incomplete line."""
     with suppress(ValueError, RecursionError):  # as one text in a third of the time that its lines take
         whole = json.loads(b"[" + content.removesuffix(b"\n").replace(b"\n", b",") + b"]")
-        if len(whole) == content.count(b"\n") and all(map(_is_row, whole)):
+        if len(whole) == content.count(b"\n") and _are_rows(whole):
             return list(whole)
     rows: list[Row] = []
     with suppress(ValueError, RecursionError):  # not JSON, or not text
         for line in content.splitlines(keepends=True):
             row = json.loads(line)
-            if not _is_row(row) or not line.endswith(b"\n"):
+            if not _are_rows([row]) or not line.endswith(b"\n"):
                 break
             rows.append(row)
     return rows
 
 
-def _is_row(row: Any) -> bool:
-    if type(row) is not dict or not NUMBERS.issuperset(map(type, row.values())):
+def _are_rows(rows: list[Any]) -> bool:
+    if not all(type(row) is dict for row in rows):
         return False
-    if any(type(value) is int and abs(value) > MOST for value in row.values()):
+    values = [value for row in rows for value in row.values()]  # all at once: a store may have millions
+    if not NUMBERS.issuperset(map(type, values)) or any(abs(value) > MOST for value in values if type(value) is int):
         return False
-    return all(row.get(name) is not None and low <= row[name] <= high for name, (low, high) in IN_ROW.items())
+    for name, (low, high) in IN_ROW.items():
+        if not all(value is not None and low <= value <= high for value in [row.get(name) for row in rows]):
+            return False
+    return True
