@@ -45,12 +45,9 @@ def test_a_table_shows_every_printed_number(paper, name):
 
 
 @pytest.mark.parametrize(("paper", "name"), of("F"))
-def test_a_figure_is_drawn_and_saved_and_shows_what_the_paper_states(paper, name, tmp_path, monkeypatch):
-    monkeypatch.setenv("PAPERLIB_FIGURES", str(tmp_path))
+def test_a_figure_is_drawn_and_shows_what_the_paper_states(paper, name):
     spec = papers.spec(paper, name)
-    figure = papers.figure(paper, name, scale="smoke", seeds=1, compute=False).save()
-    for suffix in (".pdf", ".png", ".csv"):
-        assert figure.path.with_suffix(suffix).stat().st_size > 0
+    figure = papers.figure(paper, name, scale="smoke", seeds=1, compute=False)
     drawn = [ax for ax in figure.figure.axes if ax.get_visible()]
     assert any(ax.lines or ax.patches or ax.images or ax.collections or ax.texts for ax in drawn)
     if spec.kind == "results" and not spec.tensors:  # without what shipped runs do not have, there is nothing to see

@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,24 +40,22 @@ def list_(
     from paperlib.checks import whole
     from paperlib.papers.catalogue import PAPERS
     from paperlib.papers.collection import finished_digests
-    from paperlib.papers.scales import RULES, at_scale
-    from paperlib.papers.specs import needed
+    from paperlib.papers.index import Use, runs_by_use
+    from paperlib.papers.scales import RULES
 
     with sentences():
         whole("seeds", seeds, 1)
         own, shipped = finished_digests()
         finished = own | shipped
-        digest = cache(lambda e, scale: at_scale(e, scale).digest)  # tables share their runs
         for chosen in [paper] if paper else papers.TITLES:
+            needed, rows = runs_by_use(chosen, seeds), {}
             names = [*papers.tables(chosen), *papers.figures(chosen)]
-            rows = {}
             for name in names:
                 spec = papers.spec(chosen, name)
-                experiments = dict.fromkeys(needed(spec, seeds))
                 rows[name] = {"title": spec.title, "kind": spec.kind, "section": spec.section}
                 rows[name] |= {"notebook": spec.notebook} if console.width >= WIDE else {}
                 for scale in RULES:
-                    runs = {digest(e, scale) for e in experiments}
+                    runs = needed[Use(chosen, name, scale)]
                     here = f" ({len(runs & own)})" if runs & own else ""
                     rows[name][scale] = f"{len(runs & finished)}/{len(runs)}{here}" if runs else "-"
             print_frame(pd.DataFrame.from_dict(rows, orient="index"), f"{papers.TITLES[chosen]} ({chosen})")

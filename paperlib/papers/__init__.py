@@ -29,7 +29,7 @@ from paperlib.papers.collection import (
 from paperlib.papers.contents import FIGURES, TABLES
 from paperlib.papers.printed import check_paper
 from paperlib.papers.results import Results
-from paperlib.papers.scales import Scale, at_scale, scale_name
+from paperlib.papers.scales import Scale, all_at_scale, at_scale, scale_name
 from paperlib.papers.settings import Overrides, described, hyperparameters, overriding
 from paperlib.papers.settings import check as check_overrides
 from paperlib.papers.specs import (
@@ -208,7 +208,7 @@ def _experiments(paper: str, name: str, request: Request) -> list[Experiment]:
         at_paper = needed(specification, request.seeds)
     if request.only is not None:
         at_paper = matching(at_paper, request.only, f"{TITLES[paper]} {name}")
-    return list(dict.fromkeys(at_scale(e, request.scale) for e in dict.fromkeys(at_paper)))
+    return list(dict.fromkeys(all_at_scale(at_paper, request.scale).values()))
 
 
 def runs_behind(paper: str, name: str, **how: Any) -> pd.DataFrame:
@@ -232,7 +232,7 @@ def runs_behind(paper: str, name: str, **how: Any) -> pd.DataFrame:
 def _results(paper: str, name: str, request: Request) -> Results:
     """Return the runs behind a table or figure; runs with overrides are never shipped, so missing ones are made."""
     planned = _experiments(paper, name, replace(request, only=None))
-    chosen, store = set(_experiments(paper, name, request)), request.store
+    chosen, store = set(planned if request.only is None else _experiments(paper, name, request)), request.store
     shipped = not getattr(FIGURES[paper].get(name), "tensors", False)
     runs: Runs = {}
     if not shipped:

@@ -1,6 +1,6 @@
 """The tables and figures that use a run, with their scales and notebooks.
 
-The search goes through all specifications, which takes half a minute. For shipped runs the result is shipped with them
+The search goes through all specifications, which takes ten seconds. For shipped runs the result is shipped with them
 (``data/reference/places.json``); for local runs it is kept in the store.
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paperlib import papers
+from paperlib.experiment import Experiment
 from paperlib.files import read, write
 from paperlib.papers import shipped_runs
 from paperlib.papers.scales import RULES, all_at_scale, scale_name
@@ -42,18 +43,23 @@ class Use(NamedTuple):
 Places = dict[str, list[Use]]
 
 
+def runs_by_use(paper: str, seeds: int = SEEDS, scales: Iterable[str] = RULES) -> dict[Use, set[str]]:
+    """Every table and figure of a paper at each scale -> the digests of the runs that it needs."""
+    names = [*papers.tables(paper), *papers.figures(paper)]
+    shared: dict[Experiment, Experiment] = {}  # by several tables
+    printed = {name: {shared.setdefault(e, e) for e in needed(papers.spec(paper, name), seeds)} for name in names}
+    reduced = {scale: all_at_scale(shared, scale) for scale in sorted(scales)}
+    at_scales = [(name, scale) for name in names for scale in reduced]
+    return {Use(paper, name, scale): {reduced[scale][e].digest for e in printed[name]} for name, scale in at_scales}
+
+
 def search(digests: Collection[str], within: Iterable[str] = papers.TITLES, scales: Iterable[str] = RULES) -> Places:
     """Digest -> the tables and figures of these papers that need the run, with up to `SEEDS` seeds."""
     index: Places = {}
     for paper in within:
-        names = [*papers.tables(paper), *papers.figures(paper)]
-        printed = {name: dict.fromkeys(needed(papers.spec(paper, name), SEEDS)) for name in names}
-        shared = {e: None for runs in printed.values() for e in runs}  # by several tables
-        reduced = {scale: all_at_scale(shared, scale) for scale in sorted(scales)}
-        for name, runs in printed.items():
-            for scale, at in reduced.items():
-                for digest in sorted({at[e].digest for e in runs}.intersection(digests)):
-                    index.setdefault(digest, []).append(Use(paper, name, scale))
+        for use, runs in runs_by_use(paper, SEEDS, scales).items():
+            for digest in sorted(runs.intersection(digests)):
+                index.setdefault(digest, []).append(use)
     return index
 
 

@@ -37,14 +37,17 @@ def played(e: Experiment, device: str, engine: str) -> tuple[torch.Tensor, str]:
     return progress.theta.cpu(), chosen.name
 
 
-@pytest.mark.parametrize("engine", ["sequential", "captured"])
-@pytest.mark.parametrize("method", REGISTRY)
-def test_every_method_equals_the_cpu_to_rounding(method: str, engine: str):
-    e = experiment(method)
+def equals_the_cpu(e: Experiment) -> None:
     expected, _ = played(e, "cpu", "sequential")
-    theta, name = played(e, "cuda", engine)
-    assert name == engine
-    assert float((theta - expected).norm() / expected.norm()) < 1e-9
+    for engine in ("sequential", "captured"):
+        theta, name = played(e, "cuda", engine)
+        assert name == engine
+        assert float((theta - expected).norm() / expected.norm()) < 1e-9
+
+
+@pytest.mark.parametrize("method", REGISTRY)
+def test_every_method_equals_the_cpu_to_rounding(method: str):
+    equals_the_cpu(experiment(method))
 
 
 SETTINGS = {
@@ -61,10 +64,6 @@ SETTINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", ["sequential", "captured"])
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_every_kind_of_setting_equals_the_cpu_to_rounding(setting: str, engine: str):
-    e = TINY.replace(**SETTINGS[setting])
-    expected, _ = played(e, "cpu", "sequential")
-    theta, _ = played(e, "cuda", engine)
-    assert float((theta - expected).norm() / expected.norm()) < 1e-9
+def test_every_kind_of_setting_equals_the_cpu_to_rounding(setting: str):
+    equals_the_cpu(TINY.replace(**SETTINGS[setting]))

@@ -125,7 +125,7 @@ class ResultBrowser(Explorer):
         count = f"{len(fitting):,} of {len(self.runs):,} runs fit{more}."
         self.count.value = Markup('<p aria-live="polite">{}</p>{}').format(count, unreadable(self.unreadable))
         unplaced = len(self._unplaced())
-        self.search.description = f"Find the tables of {unplaced} runs made here (half a minute)"
+        self.search.description = f"Find the tables of {unplaced} runs made here (some seconds)"
         self.search.layout.display = "" if unplaced else "none"
 
     def _unplaced(self) -> list[str]:
