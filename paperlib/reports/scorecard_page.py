@@ -109,13 +109,12 @@ def _measured(row: Any) -> str:
 
 def write_page(card: Scorecard, folder: Path | None = None) -> Path:
     """Write ``scorecard.html`` into the folder (default: figures/), beside the gallery; returns its path."""
-    sections = [
-        {
-            **dict(zip(("tables", "figures"), coverage(paper), strict=True)), "name": paper, "title": title,
-            "scores": with_content(scores(card, paper)), "claims": with_content(claims(card, paper).set_index("claim")),
-        }
-        for paper, title in papers.TITLES.items()
-    ]  # fmt: skip
+    sections = []
+    for paper, title in papers.TITLES.items():
+        told, named = claims(card, paper).set_index("claim"), {"name": paper, "title": title}
+        with_runs, without = (with_content(told[told.verdict.ne("not run") == run]) for run in (True, False))
+        found = {"scores": with_content(scores(card, paper)), "claims": with_runs, "not_run": without}
+        sections.append(dict(zip(("tables", "figures"), coverage(paper), strict=True)) | named | found)
     path = (folder or figures_folder()) / "scorecard.html"
     return pages.write_page(path, "scorecard", title="Scorecard", explanation=EXPLANATION, papers=sections)
 

@@ -67,7 +67,9 @@ def pages(text: str, folder: Path) -> Iterator[tuple[str, str]]:
     yield "gallery", gallery.build(folder).read_text(encoding="utf-8")
     columns = {"title": text, "verdict": text, "run, smoke": text, "note": text, text: text}
     scores = pd.DataFrame([columns], index=pd.Index([text], name=text))
-    section = dict.fromkeys(("name", "title", "tables", "figures"), text) | {"scores": scores, "claims": scores}
+    section = dict.fromkeys(("name", "title", "tables", "figures"), text) | dict.fromkeys(
+        ("scores", "claims", "not_run"), scores
+    )
     yield "scorecard", render("scorecard", title=text, explanation=text, papers=[section])
     section = {"name": text, "title": text, "scales": [], "missing": [text]}
     yield (
