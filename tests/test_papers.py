@@ -265,6 +265,16 @@ def test_mean_accuracy_of_fedgps_spans_the_scenarios():
     assert sorted(e.partition_seed for e in mean.experiments) == [0, 1, 2, 3, 4]
 
 
+def test_at_smoke_ours_are_folded_and_bear_no_marks():
+    """Digits say nothing about a paper, and a best value in bold would."""
+    print, folded = papers.table("gc_fed", "T8", scale="smoke", seeds=1, compute=False)._repr_html_().split("<details>")
+    assert ">ours<" not in print and ">ours<" in folded
+    assert "<b>61.50 ± 1.29</b>" in print and "<u>60.31 ± 1.90</u>" in print
+    marked = [re.findall("<[bu]>([^<]+)</[bu]></td>", page) for page in (print, folded)]
+    assert marked[0] == marked[1] and len(marked[0]) == 4
+    assert "<details>" not in papers.table("gc_fed", "T5", scale="small", compute=False)._repr_html_()
+
+
 def test_runs_are_computed_only_when_asked_or_when_there_are_none(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped_runs, "find", lambda e: None)
     wanted = papers.experiments("gc_fed", "T2", scale="smoke", seeds=1)

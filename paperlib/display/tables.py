@@ -19,6 +19,7 @@ FIRST_COLUMN = (
 NUMBER = "padding:2px 8px;text-align:right;white-space:nowrap"
 EDGE = "border-left:1px solid #bbb"
 GREY = "color:#777"
+TRIAL = "Does it run here? Ours beside print, of runs on 8x8 digits that show nothing else"
 SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 QUANTITIES = ("ours", "std", "printed", "printed_std", "difference", "status", "printed_status")
 
@@ -33,11 +34,12 @@ class ResultTable(pd.DataFrame):
     elsewhere: lines of the caption that stand under another table of the same notebook, and are left out where this one
     is shown, not where it is saved. marked: whether the rows compete, so that the best of a column is marked. counts:
     cells (row, column) that count something. targets: cells (row, column) that a method is to reach, and so are not
-    ranked with it. runs: digests of the runs that it is made from.
+    ranked with it. runs: digests of the runs that it is made from. trial: ours only show that something runs, so they
+    are folded and without marks.
     """
 
     _metadata = [
-        "title", "caption", "path", "lower_is_better", "elsewhere", "marked", "counts", "targets", "runs",
+        "title", "caption", "path", "lower_is_better", "elsewhere", "marked", "counts", "targets", "runs", "trial",
     ]  # fmt: skip
     title: str
     lower_is_better: tuple[str, ...]
@@ -48,6 +50,7 @@ class ResultTable(pd.DataFrame):
     targets: frozenset[tuple[str, str]] = frozenset()
     runs: tuple[str, ...] = ()
     elsewhere: frozenset[str] = frozenset()
+    trial: bool = False
 
     @property
     def _constructor(self) -> Any:
@@ -87,7 +90,8 @@ class ResultTable(pd.DataFrame):
                 valid = np.isfinite(values) & (self[(label, status)] != "failed").to_numpy()
                 valid &= [(row, label) not in self.targets for row in self.index]
                 order = sorted(set(values[valid]), reverse=label not in self.lower_is_better)
-                ranks = dict(zip(order, (1, 2) if self.marked else (), strict=False))
+                marked = self.marked and not (self.trial and name == "ours")
+                ranks = dict(zip(order, (1, 2) if marked else (), strict=False))
                 cells[(label, name)] = [
                     (
                         _cell(value, std, note, 0 if (row, label) in self.counts else 2)
@@ -105,22 +109,30 @@ class ResultTable(pd.DataFrame):
         return self._page(without(self.caption, self.elsewhere))
 
     def _page(self, caption: str) -> Markup:
+        body = self._html(["ours", "printed"]) + _note(caption) + Markup("\n")
+        if self.trial:
+            folded = Markup("<details><summary>{}</summary>\n{}</details>\n").format(TRIAL, body)
+            body = self._html(["printed"]) + folded
+        return Markup("<p><b>{}</b></p>\n{}").format(self.title, body)
+
+    def _html(self, names: list[str]) -> Markup:
+        """The table with ours and print of every column, or one of both."""
         th, td = Markup('<th style="{}">{}</th>'), Markup('<td style="{}">{}</td>')
         marks = (Markup("{}"), Markup("<b>{}</b>"), Markup("<u>{}</u>"))
-        label = Markup(f'<th colspan="2" style="text-align:center;{EDGE}">{{}}</th>')
+        look = {"ours": NUMBER, "printed": f"{NUMBER};{GREY}"} if len(names) > 1 else dict.fromkeys(names, NUMBER)
+        look[names[0]] += f";{EDGE}"
+        label = Markup(f'<th colspan="{len(names)}" style="text-align:center;{EDGE}">{{}}</th>')
         head = th.format(FIRST_COLUMN, self.index.name or "") + Markup("").join(map(label.format, self.labels))
-        ours_printed = th.format(f"{NUMBER};{EDGE}", "ours") + th.format(f"{NUMBER};{GREY}", "printed")
+        kinds = Markup("").join(th.format(look[name], name) for name in names) * len(self.labels)
         cells, body = self._cells(), Markup("")
         for number, row in enumerate(self.index):
-            texts = (marks[rank].format(text) for text, rank in (column[number] for column in cells.values()))
-            styles = (f"{NUMBER};{EDGE}", f"{NUMBER};{GREY}") * len(self.labels)
-            numbers = Markup("").join(map(td.format, styles, texts))
+            shown = [(look[name], *column[number]) for (_, name), column in cells.items() if name in names]
+            numbers = Markup("").join(td.format(style, marks[rank].format(text)) for style, text, rank in shown)
             body += Markup("<tr>{}{}</tr>\n").format(th.format(FIRST_COLUMN, row), numbers)
         return Markup(
-            "<p><b>{}</b></p>\n"
             '<div style="overflow-x:auto" tabindex="0"><table style="border-collapse:collapse">\n'
-            "<tr>{}</tr>\n<tr>{}{}</tr>\n{}</table></div>\n{}\n"
-        ).format(self.title, head, th.format(FIRST_COLUMN, ""), ours_printed * len(self.labels), body, _note(caption))
+            "<tr>{}</tr>\n<tr>{}{}</tr>\n{}</table></div>\n"
+        ).format(head, th.format(FIRST_COLUMN, ""), kinds, body)
 
     def __repr__(self) -> str:
         return f"{self.title}\n{self.text().to_string()}\n{without(self.caption, self.elsewhere)}"

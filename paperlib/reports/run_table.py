@@ -108,14 +108,6 @@ def _row(run: Finished) -> dict[str, Any]:
     row |= {key: e[key] for key in ("rounds", "local_epochs", "lr")}
     row |= {key: summary.get(key) for key in ("failed", "digest", "version", "finished", "device", "seconds")}
     row |= {"source": summary.get("dataset_source")}
-    row["text"] = " ".join(
-        [
-            *(str(row[column]) for column in WIDTHS),
-            *papers,
-            options,
-            summary["digest"],
-            f"seed={e['seed']}",
-            f"alpha={e['alpha']}",
-        ]
-    ).lower()
+    words = [*(str(row[column]) for column in WIDTHS), *papers, options, summary["digest"]]
+    row["text"] = " ".join([*words, f"seed={e['seed']}", f"alpha={e['alpha']}"]).lower()
     return row
