@@ -113,6 +113,24 @@ def test_replaced_experiment_is_checked_as_well():
         check(Experiment().replace(lr=-1))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lr": 1, "clip": np.float32(2), "rounds": np.int64(3)},
+        {"client_models": ["lenet"], "measure": ["update_norm"], "augment": "crop_flip"},
+        {"method": "fedprox", "method_options": {"mu": np.float64(0.5)}},
+        {"partition": [[0, 2], [1]], "sampled": 1, "clients": 100},
+    ],
+)
+def test_a_replaced_experiment_is_the_one_described_anew(changes):
+    """Only what changes is checked and brought into form, and nothing of the old one stays, such as its digest."""
+    assert SOME.digest
+    fields = {field.name: getattr(SOME, field.name) for field in dataclasses.fields(SOME)}
+    replaced, anew = SOME.replace(**changes), Experiment(**fields | changes)
+    assert replaced == anew and replaced.digest == anew.digest != SOME.digest
+    assert repr(replaced) == repr(anew)  # 1.0 and not 1, a tuple and not a list
+
+
 def test_values_at_the_limits_are_accepted():
     e = Experiment(
         partition="iid", alpha=None, momentum=0, weight_decay=0, sample_share=1, clients=1, sampled=1, min_samples=0,

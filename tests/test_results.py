@@ -53,6 +53,9 @@ def test_a_run_of_this_machine_comes_first_and_its_tables_are_found_when_asked_f
     monkeypatch.setattr(index, "search", lambda digests: {tiny.digest: [Use("gc_fed", "T5", "smoke")]})
     index.remember(tmp_path, [tiny.digest])
     assert results.listing(results.finished(tmp_path)).loc[tiny.digest, "in"] == "GC-Fed T5"
+    monkeypatch.setattr(index, "search", lambda digests: {})
+    index.remember(tmp_path, ["0123456789abcdef"])  # of a later run, which takes nothing from the earlier one
+    assert index.known(tmp_path) == {tiny.digest: [Use("gc_fed", "T5", "smoke")], "0123456789abcdef": []}
 
 
 def test_runs_of_a_budget_are_listed_under_it(tiny, tmp_path, monkeypatch):
