@@ -1,5 +1,6 @@
 """The installed package, in a folder where nothing else is."""
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -17,15 +18,21 @@ SOURCES = ("paperlib", "data/paper", "data/reference", "pyproject.toml", "README
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory) -> Path:
-    """The wheel, unpacked; what it requires comes from the environment of the tests."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"  # a build leaves no trace in the checkout
+def source(tmp_path_factory) -> Path:
+    """A copy of what is built from: a build leaves no trace in the checkout."""
+    source = tmp_path_factory.mktemp("wheel") / "source"
     for name in SOURCES:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         copy(ROOT / name, source / name)
     shutil.copy(ROOT / ".gitignore", source)  # which the build obeys
+    return source
+
+
+@pytest.fixture(scope="module")
+def package(source) -> Path:
+    """The wheel, unpacked; what it requires comes from the environment of the tests."""
+    folder = source.parent
     isolated = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", *isolated, "-w", str(folder), str(source)]
     subprocess.run(command, check=True, capture_output=True, text=True)
@@ -56,6 +63,18 @@ def test_every_module_and_every_file_that_is_read_is_in_the_wheel(package):
     }
     data = {p.relative_to(ROOT) for name in SOURCES if "data/" in name for p in (ROOT / name).rglob("*.*")}
     assert data == {p.relative_to(package / "paperlib/shipped") for p in (package / "paperlib/shipped").rglob("*.*")}
+
+
+def test_wheel_and_sources_have_equal_bytes_whenever_they_are_built(source, tmp_path):
+    built = []
+    for number, when in enumerate((1_000_000_000, 1_600_000_001)):
+        for path in source.rglob("*"):
+            os.utime(path, (when, when))
+        folder = tmp_path / str(number)
+        subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=source, check=True)
+        built.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()})
+    assert built[0] == built[1]
+    assert sorted(Path(name).suffix for name in built[0]) == [".gz", ".whl"]
 
 
 def test_shipped_results_are_listed_and_shown(paperlib):
