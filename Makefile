@@ -1,6 +1,6 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
-.PHONY: help setup reproduce test test-quick test-avx2 test-gpu test-faults soak test-browser test-site flower lint bench studies site address lab hashes
+.PHONY: help setup reproduce test test-quick test-avx2 test-gpu test-faults soak test-browser test-site test-notebooks flower lint bench studies site address lab hashes
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## */\1\t/p' Makefile | expand -t 14
 
@@ -47,6 +47,14 @@ flower: setup  ## an environment with flwr, and a run over two SuperNodes on the
 	.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 	    > "$$(.venv-flower/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz_paperlib.pth"
 	PYTHONPATH="$(CURDIR)" .venv-flower/bin/python -m pytest -q tests/flower
+
+# nbval has had no release since 2024. Its peer brings packages of its own; all others are the project's.
+test-notebooks: setup  ## every notebook once more, by pytest-notebook in an environment of its own
+	"$(PYTHON)" -m venv .venv-notebooks
+	.venv-notebooks/bin/pip install -q "pytest-notebook==0.11.0"
+	.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	    > "$$(.venv-notebooks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz_paperlib.pth"
+	PYTHONPATH="$(CURDIR)" .venv-notebooks/bin/python -m pytest -q -n auto tests/test_pytest_notebook.py
 
 lint: setup  ## ruff and mypy
 	.venv/bin/ruff check
