@@ -52,8 +52,7 @@ def write_page(folder: Path | None = None, store: Path | str | None = None) -> P
         "curves": CURVES,
     }
     vega = vl_convert.javascript_bundle().replace("</script", "<\\/script")  # type: ignore[call-arg]
-    path = (folder or figures_folder()) / "results.html"
-    return pages.write_page(path, "results", data=data, vega=Markup(vega))
+    return pages.write_page((folder or figures_folder()) / "results.html", "results", data=data, vega=Markup(vega))
 
 
 def placed(store: Path) -> list[Finished]:
@@ -140,6 +139,7 @@ def claim_record(verdict: Verdict) -> dict[str, Any]:
         "row": f"{place}: {claim.name}",
         "claim": claim.claim,
         "verdict": verdict.verdict,
+        "word": verdict.word,
         "in_points": "accuracy" in claim.metric and claim.metric != "target_accuracy",
         "why": verdict.why,
         "settings": f"{verdict.settings} of {verdict.all_settings}",
