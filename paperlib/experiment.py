@@ -197,7 +197,7 @@ def address(described: Mapping[str, Any]) -> str:
     """The digest of the experiment with these fields as JSON values; missing fields have their defaults."""
     fields = {**DEFAULTS, **described}
     used = [fields["method"], fields["method_options"].get("base"), fields["model"], *fields["client_models"]]
-    changed = {name: stated for name, value in described.items() if (stated := _plain(value)) != PLAIN_DEFAULTS[name]}
+    changed = {name: as_json for name, value in described.items() if (as_json := _plain(value)) != PLAIN_DEFAULTS[name]}
     text = json.dumps({"format": FORMAT, **revisions([*used, fields["partition"]]), **changed}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -126,8 +126,8 @@ class ResultTable(pd.DataFrame):
         kinds = Markup("").join(th.format(look[name], name) for name in names) * len(self.labels)
         cells, body = self._cells(), Markup("")
         for number, row in enumerate(self.index):
-            shown = [(look[name], *column[number]) for (_, name), column in cells.items() if name in names]
-            numbers = Markup("").join(td.format(style, marks[rank].format(text)) for style, text, rank in shown)
+            row_cells = [(look[name], *column[number]) for (_, name), column in cells.items() if name in names]
+            numbers = Markup("").join(td.format(style, marks[rank].format(text)) for style, text, rank in row_cells)
             body += Markup("<tr>{}{}</tr>\n").format(th.format(FIRST_COLUMN, row), numbers)
         return Markup(
             '<div style="overflow-x:auto" tabindex="0"><table style="border-collapse:collapse">\n'

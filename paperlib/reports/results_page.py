@@ -103,8 +103,8 @@ def numbers(evidence: Evidence) -> Records:
     for entry in evidence.entries:
         values = [value for value in evidence.by_seed(entry).values() if np.isfinite(value)]
         if values and entry.is_accuracy and np.isfinite(entry.printed):
-            found = {"printed": entry.printed, "ours": round(float(np.mean(values)), 2), "seeds": len(values)}
-            records.append(_place(evidence, entry) | found)
+            means = {"printed": entry.printed, "ours": round(float(np.mean(values)), 2), "seeds": len(values)}
+            records.append(_place(evidence, entry) | means)
     return records
 
 

@@ -113,8 +113,8 @@ def write_page(card: Scorecard, folder: Path | None = None) -> Path:
     for paper, title in papers.TITLES.items():
         told, named = claims(card, paper).set_index("claim"), {"name": paper, "title": title}
         with_runs, without = (with_content(told[told.verdict.ne("not run") == run]) for run in (True, False))
-        found = {"scores": with_content(scores(card, paper)), "claims": with_runs, "not_run": without}
-        sections.append(dict(zip(("tables", "figures"), coverage(paper), strict=True)) | named | found)
+        tables = {"scores": with_content(scores(card, paper)), "claims": with_runs, "not_run": without}
+        sections.append(dict(zip(("tables", "figures"), coverage(paper), strict=True)) | named | tables)
     path = (folder or figures_folder()) / "scorecard.html"
     return pages.write_page(path, "scorecard", title="Scorecard", explanation=EXPLANATION, papers=sections)
 
