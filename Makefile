@@ -1,6 +1,6 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 
-.PHONY: help setup reproduce test test-quick test-avx2 test-gpu test-faults soak test-browser test-site test-notebooks flower lint bench studies site address lab hashes
+.PHONY: help setup reproduce test test-quick test-avx2 test-gpu test-faults soak test-browser test-notebooks flower lint bench studies site address lab hashes
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## */\1\t/p' Makefile | expand -t 14
 
@@ -9,7 +9,7 @@ setup: .venv/.installed  ## install the pinned packages into .venv
 reproduce: setup  ## run GC-Fed's tables and figures at smoke scale, write figures/index.html
 	.venv/bin/paperlib reproduce gc_fed --scale smoke --recompute
 
-test: lint test-avx2 test-gpu test-browser test-site test-faults  ## lint, then every test, then every notebook against its stored outputs
+test: lint test-avx2 test-gpu test-browser test-faults  ## lint, then every test, then every notebook against its stored outputs
 	.venv/bin/python -m pytest -q -n auto tests
 	PAPERLIB_RUNS="$$(mktemp -d)" PAPERLIB_FIGURES="$$(mktemp -d)" \
 	    .venv/bin/python -m pytest -q --nbval -n auto --dist loadfile notebooks  # from the shipped runs alone
@@ -34,11 +34,9 @@ test-faults: setup  ## kill runs, fill a disk, damage files, take nodes from a c
 soak: setup  ## 200 runs on a Ray cluster whose nodes come and go; MINUTES=30, SEED=0
 	MINUTES="$(or $(MINUTES),30)" SEED="$(or $(SEED),0)" .venv/bin/python -m pytest -q -s -m faults tests/faults/soak.py
 
-test-browser: setup  ## use every explorer in a real browser; installs Chromium where it is missing
-	.venv/bin/python -m pytest -q -m browser tests/browser/test_explorers.py tests/browser/test_results_page.py
-
-test-site: setup  ## build the site and look at every page; send hostile texts through every page and widget
-	.venv/bin/python -m pytest -q -n auto --dist loadfile -m browser tests/browser/test_site.py tests/browser/test_hostile_texts.py
+# Explorers wait for a kernel and the site for Sphinx: side by side they take half the time.
+test-browser: setup  ## in a real browser: explorers, results, the whole site, hostile texts; installs Chromium where it is missing
+	.venv/bin/python -m pytest -q -n auto --dist loadfile -m browser tests/browser
 
 # flwr pins other versions of some packages: they come first in its environment, and all others are the project's.
 flower: setup  ## an environment with flwr, and a run over two SuperNodes on the loopback
