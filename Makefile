@@ -38,20 +38,22 @@ soak: setup  ## 200 runs on a Ray cluster whose nodes come and go; MINUTES=30, S
 test-browser: setup  ## in a real browser: explorers, results, the whole site, hostile texts; installs Chromium where it is missing
 	.venv/bin/python -m pytest -q -n auto --dist loadfile -m browser tests/browser
 
-# flwr pins other versions of some packages: they come first in its environment, and all others are the project's.
-flower: setup  ## an environment with flwr, and a run over two SuperNodes on the loopback
-	"$(PYTHON)" -m venv .venv-flower
-	.venv-flower/bin/pip install -q "flwr==1.42.0"
+# An environment with a package that needs others than the project: they come first, and all else is the project's.
+define environment
+	"$(PYTHON)" -m venv $(1)
+	$(1)/bin/pip install -q "$(2)"
 	.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-	    > "$$(.venv-flower/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz_paperlib.pth"
+	    > "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz_paperlib.pth"
+endef
+
+# flwr pins other versions of some packages.
+flower: setup  ## an environment with flwr, and a run over two SuperNodes on the loopback
+	$(call environment,.venv-flower,flwr==1.42.0)
 	PYTHONPATH="$(CURDIR)" .venv-flower/bin/python -m pytest -q tests/flower
 
-# nbval has had no release since 2024. Its peer brings packages of its own; all others are the project's.
+# nbval has had no release since 2024; its peer brings packages of its own.
 test-notebooks: setup  ## every notebook once more, by pytest-notebook in an environment of its own
-	"$(PYTHON)" -m venv .venv-notebooks
-	.venv-notebooks/bin/pip install -q "pytest-notebook==0.11.0"
-	.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-	    > "$$(.venv-notebooks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz_paperlib.pth"
+	$(call environment,.venv-notebooks,pytest-notebook==0.11.0)
 	PYTHONPATH="$(CURDIR)" .venv-notebooks/bin/python -m pytest -q -n auto tests/test_pytest_notebook.py
 
 lint: setup  ## ruff and mypy

@@ -81,7 +81,7 @@ class PrintedNumber:
         return tuple(self.row[field] for field in PLACE if field not in without)
 
 
-def entries(paper: str, tables: Collection[str] | None = None) -> tuple[PrintedNumber, ...]:
+def entries(paper: str, tables: Collection[str] = ()) -> tuple[PrintedNumber, ...]:
     """The printed numbers of these tables (default: all, without our additions) that our runs can reproduce."""
     table = printed(paper)
     records = table.astype(object).where(table.notna(), None).to_dict("records")
@@ -95,9 +95,8 @@ def entries(paper: str, tables: Collection[str] | None = None) -> tuple[PrintedN
                 column = str(cell.key["column"])
                 row = rows[cell.line]
                 ranked = spec.rows == "method" and family(paper, str(row["method"])) is not None
-                collected.append(
-                    PrintedNumber(name, column, str(cell.key["row"]), row, cell, spec.sign(column), ranked)
-                )
+                number = PrintedNumber(name, column, str(cell.key["row"]), row, cell, spec.sign(column), ranked)
+                collected.append(number)
     return tuple(collected)
 
 

@@ -77,7 +77,7 @@ def all_at_scale(experiments: Iterable[Experiment], scale: Scale) -> dict[Experi
     """
     settings: dict[Experiment, Experiment] = {}
     reduced = {}
-    for e in experiments:
+    for e in dict.fromkeys(experiments):
         of_setting = e.replace(seed=0, partition_seed=0)
         if of_setting not in settings:
             settings[of_setting] = at_scale(of_setting, scale)

@@ -205,7 +205,7 @@ def build_table(paper: str, name: str, spec: TableSpec, results: Results) -> Res
     experiments = [e for cell in cells for e in cell.experiments]
     table.lower_is_better = tuple(table.labels) if spec.lower_is_better is True else spec.lower_is_better or ()
     table.title = f"{name}. {spec.title}"
-    table.marked, table.runs, table.trial = spec.marked, done(experiments, results), results.scale == "smoke"
+    table.marked, table.runs = spec.marked, done(experiments, results)
     table.caption = _caption(experiments, cells, results)
     table.path = figures_folder() / results.scale / paper / name
     return table
@@ -236,6 +236,7 @@ def result_table(cells: Sequence[Cell], results: Results, rows_are: str) -> Resu
         for quantity in QUANTITIES
     }
     table = ResultTable(data, index=pd.Index(rows, name=rows_are))
+    table.trial = results.scale == "smoke"
     table.counts, table.targets = (
         frozenset((str(c.key["row"]), str(c.key["column"])) for c in cells if c.metric in metrics)
         for metrics in (COUNTS, ("target_accuracy",))
@@ -287,7 +288,7 @@ def build_figure(paper: str, name: str, spec: FigureSpec, results: Results) -> R
         numbers.title = f"{name}: the numbers that the paper states"
         numbers.caption = _caption(planned, cells, results)
         numbers.path, numbers.lower_is_better = result.path.with_name(f"{name}_stated"), ()
-        numbers.marked, numbers.runs, numbers.trial = False, result.runs, scale == "smoke"
+        numbers.marked, numbers.runs = False, result.runs
         result.numbers = numbers
     return result
 
