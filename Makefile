@@ -6,8 +6,9 @@ help:  ## this list
 
 setup: .venv/.installed  ## install the pinned packages into .venv
 
-reproduce: setup  ## run GC-Fed's tables and figures at smoke scale, write figures/index.html
-	.venv/bin/paperlib reproduce gc_fed --scale smoke --recompute
+reproduce: setup  ## GC-Fed's tables and figures from the shipped runs, and one column anew; write figures/index.html
+	.venv/bin/paperlib reproduce gc_fed
+	.venv/bin/paperlib run gc_fed T5 --scale smoke --seeds 1 --only dataset=emnist_byclass
 
 test: lint test-avx2 test-gpu test-browser test-faults  ## lint, then every test, then every notebook against its stored outputs
 	.venv/bin/python -m pytest -q -n auto tests
@@ -65,7 +66,7 @@ bench: setup  ## measure speed and memory, write benchmarks/RESULTS.md
 	.venv/bin/python benchmarks/targets.py --write
 
 studies: setup  ## write data/paper/descriptions, and the pages and the picture that docs/studies makes from runs; makes the runs that are missing
-	for study in descriptions fidelity comparison calibration settings equation_8 protocol front; do .venv/bin/python docs/studies/$$study.py || exit; done
+	for study in descriptions sizes findings fidelity comparison calibration settings equation_8 protocol front; do .venv/bin/python docs/studies/$$study.py || exit; done
 
 site: setup  ## build the site of all notebooks, docs, reference and results into _site/html; nothing is executed
 	.venv/bin/python docs/site.py

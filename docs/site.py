@@ -84,8 +84,7 @@ def gather(source: Path, card: scorecard.Scorecard) -> None:
         "docs/**/*.md",
         "docs/front.png",
         PLAYGROUND,
-        "figures/small/*/*.png",
-        "figures/paper/*/*.png",
+        "figures/best/*/*.png",
     ):
         for path in ROOT.glob(pattern):
             target = source / path.relative_to(ROOT)

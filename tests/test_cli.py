@@ -45,7 +45,7 @@ def test_list_tells_runs_of_this_machine_from_shipped_ones(cli):
         return next(line for line in lines if " T2 " in line).split("results")[1]
 
     assert "4/4 (" not in smoke()
-    run(papers.experiments("gc_fed", "T2", seeds=1)[0])
+    run(papers.experiments("gc_fed", "T2", scale="smoke", seeds=1)[0])
     assert "4/4 (1)" in smoke()
 
 
@@ -147,7 +147,7 @@ def test_a_part_of_a_table_can_be_planned_and_run(cli, tmp_path):
         (("run", "gcfed", "T5"), "unknown paper 'gcfed'"),
         (("reproduce", "gc_fed", "nosuch"), "unknown paper 'nosuch'"),
         (("reproduce", "--scale", "tiny"), "unknown scale 'tiny'"),
-        (("reproduce", "gc_fed", "--scale", "tiny"), "unknown scale 'tiny'; choose one of smoke, mini, small, paper"),
+        (("reproduce", "gc_fed", "--scale", "tiny"), "unknown scale 'tiny'; choose one of best, smoke"),
         (("ship", "gc_fed", "T5", "--scale", "paper"), "none of the"),
         (
             ("ship", "gc_fed", "T5", "--scale", "paper", "--only", "dataset=cifar10", "--only", "alpha=0.05"),

@@ -43,7 +43,7 @@ def figure_with_a_number(kind="results"):
 def test_every_link_of_the_page_leads_somewhere(folder, monkeypatch):
     monkeypatch.setitem(papers.FIGURES, "gc_fed", {"F10": figure_with_a_number(), "F9": figure_with_a_number()})
     for name in ("F10", "F9"):
-        papers.figure("gc_fed", name, compute=False).save()
+        papers.figure("gc_fed", name, scale="smoke", compute=False).save()
     papers.table("gc_fed", "T2", scale="small", compute=False).save()
     (folder / "smoke/gc_fed/notebooks").mkdir()
     (folder / "smoke/gc_fed/notebooks/curves.html").write_text("executed")
@@ -62,7 +62,7 @@ def test_the_page_shows_stated_numbers_descriptions_and_the_kind_of_what_is_no_r
     monkeypatch.setitem(papers.TABLES, "gc_fed", {"T1": spec})
     monkeypatch.setitem(papers.FIGURES, "gc_fed", {"F1": figure_with_a_number("diagram")})
     papers.table("gc_fed", "T1").save()
-    papers.figure("gc_fed", "F1", compute=False).save()
+    papers.figure("gc_fed", "F1", scale="smoke", compute=False).save()
     page = gallery.build().read_text()
     assert "61.25" in page and "0.125" in page and "From the code." in page
     assert "F1 (diagram)" in page and "T1 (description)" in page

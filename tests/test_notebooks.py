@@ -10,17 +10,13 @@ import pytest
 
 from paperlib import papers
 from paperlib.display.source import Source
-from paperlib.papers import index
 from paperlib.papers.claims import claims
-from paperlib.papers.shipped_runs import descriptions
 from paperlib.paths import NOTEBOOKS
 
 FILES = [path for paper in papers.TITLES for path in sorted((NOTEBOOKS / paper).glob("*.ipynb"))]
 PARAMETERS = ["scale", "seeds", "recompute", "overrides"]
 # Their subject is a list of values, which stands in place of a hook.
 WITHOUT_HOOK = {"fedgps/hyperparameters"}
-# It ranks the methods over several scenarios; shipped runs near print have one.
-OF_MANY_COLUMNS = {"fedgps F1"}
 each = pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 
 
@@ -40,17 +36,6 @@ def text(path: Path) -> str:
 def saved(path: Path) -> list[str]:
     """The tables and figures that a notebook shows, as attributes of the open paper."""
     return re.findall(r"paper\.(\w+)\.save\(", "\n".join(code(path)))
-
-
-@cache
-def shipped_methods() -> dict[index.Use, set[str]]:
-    """Table or figure at a scale -> the methods of its shipped runs."""
-    described = descriptions()
-    methods: dict[index.Use, set[str]] = {}
-    for digest, places in index.shipped().items():
-        for place in places:
-            methods.setdefault(place, set()).add(described[digest]["method"])
-    return methods
 
 
 @each
@@ -109,28 +94,15 @@ def test_figures_without_a_table_have_one_caption(path):
 
 
 @each
-def test_it_does_not_open_at_smoke_where_better_runs_of_all_its_tables_are_shipped(path):
-    """One method alone compares nothing."""
-    own = [source for source in code(path) if source.startswith("scale = ")]
-    if own and 'scale = "smoke"' in own[0]:
-        paper, compared = path.parent.name, {place for place, methods in shipped_methods().items() if len(methods) > 1}
-        specs = {name: papers.spec(paper, name) for name in saved(path)}
-        # What is drawn from the tensors of a run needs the run itself, and shipped runs are numbers.
-        drawn = {name for name, spec in specs.items() if getattr(spec, "tensors", False)}
-        tables = [
-            name
-            for name, spec in specs.items()
-            if spec.kind == "results" and name not in drawn and f"{paper} {name}" not in OF_MANY_COLUMNS
-        ]
-        better = [name for name in tables if {(paper, name, "small"), (paper, name, "paper")} & compared]
-        assert not tables or len(better) < len(tables)
+def test_it_opens_with_what_is_run_nearest_to_print(path):
+    assert all('scale = "best"  #' in source for source in code(path) if source.startswith("scale = "))
 
 
 def test_the_start_page_names_the_notebooks_that_open_near_print():
     near = {
         f"{path.parent.name}/{path.name}"
         for path in NOTEBOOKS.glob("*/*.ipynb")
-        if re.search(r'scale = \\"(small|paper)\\"', path.read_text())
+        if re.search(r"% of print, \d seed|Scale (mini|small|paper):", path.read_text())
     }
     (links,) = re.findall(r"\. ([^;]*) opens? with runs near print", (NOTEBOOKS / "start.ipynb").read_text())
     assert set(re.findall(r"\(([^)]*)\)", links)) == near

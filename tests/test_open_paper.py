@@ -6,7 +6,7 @@ import pytest
 
 from paperlib import papers
 from paperlib.papers import claims as claims_module
-from paperlib.papers import verdicts as module
+from paperlib.papers import judging
 from paperlib.papers.claims import READING, verdicts
 from paperlib.papers.judging import entries, gathered
 from paperlib.papers.verdicts import claim_table, points, with_interval
@@ -95,7 +95,7 @@ def test_the_claims_of_a_table_are_those_of_the_scorecard():
 
 
 def test_at_smoke_nothing_is_judged_and_no_budget_is_searched(monkeypatch):
-    monkeypatch.setattr(module, "gathered", lambda *_, **__: pytest.fail("runs were looked for"))
+    monkeypatch.setattr(judging, "gathered", lambda *_, **__: pytest.fail("runs were looked for"))
     table = opened().claims("T5", "T8")
     assert len(table.data) == sum(claim.table in ("T5", "T8") for claim in claims_module.claims("gc_fed"))
     assert set(table.data.verdict) == {"not run at a comparable scale"} and set(table.data.ours) == {""}

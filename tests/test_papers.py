@@ -106,7 +106,7 @@ def test_paper_scale_stops_before_any_work_when_a_set_is_missing(monkeypatch, tm
         (lambda: papers.figure("nosuch", "F1"), "unknown paper 'nosuch'; the papers are fedgps"),
         (
             lambda: papers.table("gc_fed", "T5", scale="huge"),
-            "unknown scale 'huge'; choose one of smoke, mini, small, paper",
+            "unknown scale 'huge'; choose one of best, smoke, mini, small, paper",
         ),
         (lambda: papers.table("gc_fed", "T5", seeds=0), "seeds is 0"),
     ],
@@ -318,7 +318,7 @@ def test_shipped_runs_come_back_with_their_provenance(tmp_path, monkeypatch):
 
 def test_a_table_is_written_with_ours_beside_printed(tmp_path, monkeypatch):
     monkeypatch.setenv("PAPERLIB_FIGURES", str(tmp_path))
-    table = papers.table("gc_fed", "T5", seeds=1, compute=False).save()
+    table = papers.table("gc_fed", "T5", scale="smoke", seeds=1, compute=False).save()
     assert isinstance(table, pd.DataFrame) and list(table.index)[:2] == ["FedAvg", "FedProx"]
     column = "CIFAR-10 5/100 α=0.05"
     assert table.loc["GC-Fed", (column, "printed")] == 66.47
@@ -331,7 +331,7 @@ def test_a_table_is_written_with_ours_beside_printed(tmp_path, monkeypatch):
     cells = pd.read_csv(tmp_path / "smoke/gc_fed/T5.csv")
     assert len(cells) == 117 and cells.printed.notna().all()
     chosen = {"method": "fedsol", "dataset": "cifar10", "clients": 100, "alpha": 0.1}
-    (e,) = papers.experiments("gc_fed", "T5", seeds=1, only=chosen)
+    (e,) = papers.experiments("gc_fed", "T5", scale="smoke", seeds=1, only=chosen)
     ours = shipped_runs.find(e).summary["last10_accuracy"]
     assert shown.loc["FedSOL", ("CIFAR-10 5/100 α=0.1", "ours")] == f"{ours:.2f}"
 

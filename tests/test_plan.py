@@ -1,6 +1,7 @@
 """What grids cost, before they are run."""
 
 import pytest
+import sizes
 
 from paperlib import Experiment, papers
 from paperlib.reports import plan
@@ -39,14 +40,14 @@ def test_operations_are_those_of_the_layers():
 
 
 def test_the_page_has_the_sizes_of_today():
-    rows = {line.split(" | ")[0].strip("| "): line for line in plan.PAGE.read_text().splitlines() if line[:2] == "| "}
-    grids = {"GC-Fed": plan.grids("gc_fed"), "FedHydra": plan.grids("fedhydra"), "10,000 clients": {"all": plan.LARGE}}
+    rows = {line.split(" | ")[0].strip("| "): line for line in sizes.PAGE.read_text().splitlines() if line[:2] == "| "}
+    grids = {"GC-Fed": plan.grids("gc_fed"), "FedHydra": plan.grids("fedhydra"), "10,000 clients": {"all": sizes.LARGE}}
     for name, runs in ((name, grid["all"]) for name, grid in grids.items()):
         parts = cost.own_parts(runs)
         operations = sum(part * cost.operations(e) for e, part in parts.items())
         samples = sum(part * cost.passes(e) for e, part in parts.items())
         assert rows[name].startswith(
-            f"| {name} | {len(runs):,} | {samples:.1e} | {operations:.1e} | {operations / plan.GPU / 3600:,.0f} |"
+            f"| {name} | {len(runs):,} | {samples:.1e} | {operations:.1e} | {operations / sizes.GPU / 3600:,.0f} |"
         )
 
 

@@ -58,7 +58,7 @@ def test_the_python_example_runs(monkeypatch, tmp_path):
     exec(block("paperlib.run(e)"), names)
     assert len(names["result"].history) == 5
     assert len(names["result"].parameters) == names["result"].summary["parameters"]
-    assert names["table"].shape[0] == 6
+    assert names["table"].shape[0] == 13
 
 
 @pytest.mark.parametrize("path", re.findall(r"`((?:docs|paperlib|notebooks|figures)/[\w/.]+\.\w+)`", PAGES))

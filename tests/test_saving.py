@@ -27,13 +27,13 @@ def content(folder):
 @pytest.mark.parametrize("name", ["T2", "F4"])
 def test_fewer_runs_replace_nothing_and_the_caption_says_where_they_are(folder, monkeypatch, name):
     make = papers.table if name == "T2" else papers.figure
-    whole = make("gc_fed", name, seeds=1).save()
+    whole = make("gc_fed", name, scale="smoke", seeds=1).save()
     before = content(folder)
     assert whole.path == folder / name and "fewer_runs" not in whole.caption
 
-    one = dict(list(finished(papers.experiments("gc_fed", name, seeds=1)).items())[:1])
+    one = dict(list(finished(papers.experiments("gc_fed", name, scale="smoke", seeds=1)).items())[:1])
     monkeypatch.setattr(papers, "_results", lambda *_: Results(one, "smoke", 1))
-    less = make("gc_fed", name, seeds=1).save()
+    less = make("gc_fed", name, scale="smoke", seeds=1).save()
     assert content(folder) == before
     assert less.path == folder / "fewer_runs" / name and less.path.with_suffix(".csv").exists()
     assert less.caption.endswith(f"Saved in the folder fewer_runs: {name} was made from 4 runs, this from 1.")
@@ -41,7 +41,7 @@ def test_fewer_runs_replace_nothing_and_the_caption_says_where_they_are(folder, 
 
 def test_as_many_runs_replace_what_is_there(folder):
     for _ in range(2):
-        assert papers.table("gc_fed", "T2", seeds=1).save().path == folder / "T2"
+        assert papers.table("gc_fed", "T2", scale="smoke", seeds=1).save().path == folder / "T2"
     assert not (folder / "fewer_runs").exists()
 
 
@@ -69,7 +69,10 @@ def test_counts_have_no_decimals_that_say_nothing():
 
 def test_rows_that_do_not_compete_have_no_best():
     assert list(table([""] * 2, [1.0, 2.0], marked=False).text(("<", ">"))[("best", "ours")]) == ["1.00", "2.00"]
-    for text in (papers.table("fedhydra", "E4", compute=False), papers.figure("gc_fed", "F6", compute=False).numbers):
+    for text in (
+        papers.table("fedhydra", "E4", scale="smoke", compute=False),
+        papers.figure("gc_fed", "F6", compute=False).numbers,
+    ):
         assert "<b>" not in text._repr_html_().partition("<table")[2]
 
 

@@ -2,6 +2,7 @@
 
 import re
 
+import findings
 import numpy as np
 import pandas as pd
 import pytest
@@ -128,11 +129,11 @@ def shipped_card():
 @pytest.mark.parametrize(
     "page, name, write",
     [
-        (scorecard_page.README, "scorecard", scorecard_page.summary),
-        (scorecard_page.FINDINGS, "columns", scorecard_page.tables_with_runs),
-        (scorecard_page.FINDINGS, "methods", scorecard_page.methods_in_order),
-        (scorecard_page.FINDINGS, "claims", scorecard_page.decided_claims),
-        (scorecard_page.FINDINGS, "contests", scorecard_page.contests),
+        (findings.README, "scorecard", findings.summary),
+        (findings.FINDINGS, "columns", findings.tables_with_runs),
+        (findings.FINDINGS, "methods", findings.methods_in_order),
+        (findings.FINDINGS, "claims", findings.decided_claims),
+        (findings.FINDINGS, "contests", findings.contests),
     ],
 )
 def test_the_pages_say_what_the_shipped_runs_say(shipped_card, page, name, write):
@@ -147,12 +148,12 @@ def test_an_order_has_methods_alone(shipped_card):
 
 
 def test_a_claim_that_was_decided_stands_with_its_verdict_and_its_runs(card):
-    lines = scorecard_page.decided_claims(card(seeds=3)).splitlines()[2:]
+    lines = findings.decided_claims(card(seeds=3)).splitlines()[2:]
     decided = scorecard_page.claims(card(seeds=3), "gc_fed").query("verdict != 'not run'")
     assert len(lines) == len(decided) > 0
     for line, row in zip(lines, decided.to_dict("records"), strict=True):
         assert f"| **{row['verdict']}** | {row['ours']} | {row['from']}; {row['scale']} |" in line
-    assert scorecard_page.decided_claims(card(seeds=1)).count("\n") == 2  # the head alone
+    assert findings.decided_claims(card(seeds=1)).count("\n") == 2  # the head alone
 
 
 def test_claims_about_the_same_runs_are_one_contest_with_its_largest_p_value():
@@ -162,17 +163,17 @@ def test_claims_about_the_same_runs_are_one_contest_with_its_largest_p_value():
         ("fedgps", "not run", "", np.nan),
     ]  # fmt: skip
     frame = pd.DataFrame(told, columns=["paper", "verdict", "contest", "p"]).assign(scale="small")
-    text = scorecard_page.contests(scorecard.Scorecard(frame, frame, frame))
+    text = findings.contests(scorecard.Scorecard(frame, frame, frame))
     # .02 <= .0125 no, .03 <= .025 no, .04 <= .0375 no, .3 <= .05 no: none stands
     assert "6 verdicts rest on 5 contests" in text and "p = 0.000: 0 of the 4 decided" in text
     frame.loc[3, "p"] = 0.05  # lifts all that are smaller
-    assert "p = 0.050: 4 of the 4" in scorecard_page.contests(scorecard.Scorecard(frame, frame, frame))
+    assert "p = 0.050: 4 of the 4" in findings.contests(scorecard.Scorecard(frame, frame, frame))
 
 
 def test_a_column_lists_its_methods_from_the_best_of_ours_and_says_which_failed(card):
     """The paper's own method is in bold, and a seed that failed stands for its method."""
     ours = {"FedAvg": 50, "FedProx": 58, "FedLC": -np.inf, "FedNTD": 0.5, "FedSOL": 20, "GC-Fed": 40}
-    _, _, *lines = scorecard_page.methods_in_order(card(ours)).splitlines()
+    _, _, *lines = findings.methods_in_order(card(ours)).splitlines()
     assert [line.split(" | ", 1)[1] for line in lines] == [
         "T5, 0.1, small | FedProx 58.1 (51.0), FedAvg 50.1 (50.0), **GC-Fed** 40.1 (60.0), FedSOL 20.1 (54.0), "
         "FedNTD 0.50 (53.0), FedLC failed (52.0) |"
@@ -180,22 +181,22 @@ def test_a_column_lists_its_methods_from_the_best_of_ours_and_says_which_failed(
 
 
 def test_only_what_is_between_the_markers_is_rewritten(tmp_path, monkeypatch):
-    monkeypatch.setattr(scorecard_page, "scorecard", lambda **_: None)
+    monkeypatch.setattr(findings, "scorecard", lambda **_: None)
     for name in ("summary", "tables_with_runs", "methods_in_order", "decided_claims", "contests"):
-        monkeypatch.setattr(scorecard_page, name, lambda card, name=name: f"| {name} \\1 table |\n")
-    readme, findings = tmp_path / "README.md", tmp_path / "findings.md"
+        monkeypatch.setattr(findings, name, lambda card, name=name: f"| {name} \\1 table |\n")
+    readme, page = tmp_path / "README.md", tmp_path / "findings.md"
     writers = {
         "columns": "tables_with_runs", "methods": "methods_in_order", "claims": "decided_claims",
         "contests": "contests",
     }  # fmt: skip
     blocks = "".join(f"<!-- {name} -->\nold {name}\n<!-- /{name} -->\nc\n" for name in writers)
     readme.write_text("a\n<!-- scorecard -->\nold\n<!-- /scorecard -->\nb\n")
-    findings.write_text(blocks)
-    scorecard_page.write_summaries(readme, findings)
+    page.write_text(blocks)
+    findings.write_tables(readme, page)
     assert readme.read_text() == "a\n<!-- scorecard -->\n| summary \\1 table |\n<!-- /scorecard -->\nb\n"
     for name, writer in writers.items():
         blocks = blocks.replace(f"old {name}", f"| {writer} \\1 table |")
-    assert findings.read_text() == blocks
+    assert page.read_text() == blocks
     readme.write_text("no markers")
     with pytest.raises(ValueError, match="has no lines <!-- scorecard -->"):
-        scorecard_page.write_summaries(readme, findings)
+        findings.write_tables(readme, page)

@@ -17,6 +17,7 @@ from paperlib.paths import needs_checkout
 Paper = Annotated[str, typer.Argument(help="fedgps, fedacd, gc_fed, fedhydra or fedimpro")]
 Name = Annotated[str, typer.Argument(help="a table or figure, such as T5 or F6")]
 Scale = Annotated[str, typer.Option(help="smoke, mini, small, paper, or operations per run, such as 1e14")]
+Best = Annotated[str, typer.Option(help="best, which is what is run nearest to print, or a scale of run")]
 Budget = Annotated[
     str | None, typer.Option(help="instead of a scale: operations per run, such as 1e14, or time for all, such as 2h")
 ]
@@ -68,7 +69,7 @@ def list_(
 def show(
     paper: Paper,
     name: Name,
-    scale: Scale = "small",
+    scale: Best = "best",
     budget: Budget = None,
     seeds: Annotated[int | None, typer.Option(help="number of seeds; as many as any run of it is finished in")] = None,
     runs: Annotated[bool, typer.Option("--runs", help="the runs behind every cell, by digest")] = False,
@@ -111,7 +112,8 @@ def run(
     With --only, a part of the table: --only dataset=cifar10 --only alpha=0.05 --only alpha=0.1
     """
     from paperlib import papers
-    from paperlib.papers.collection import LeftOut
+    from paperlib.papers import shipped_runs
+    from paperlib.papers.collection import LeftOut, finished
     from paperlib.runs import executors
 
     with sentences():
@@ -120,18 +122,27 @@ def run(
         make = papers.figure if name in papers.figures(paper) else papers.table
         said: list[Warning | str] = []
 
-        def say(warning: Warning | str, *_: Any, **__: Any) -> None:
+        def warn(warning: Warning | str, *_: Any, **__: Any) -> None:
             said.append(warning)
             errors.print(one_line(warning), soft_wrap=True, markup=False)
 
         with warnings.catch_warnings():
-            warnings.showwarning = say  # type: ignore[assignment]
+            warnings.showwarning = warn  # type: ignore[assignment]
             result = make(
                 paper, name, scale=scale, seeds=seeds, recompute="rest" if rest else True, jobs=jobs,
                 executor=where, only=chosen_fields(only),
             ).save()  # fmt: skip
         print_result(result, paper, name, scale, seeds)
         console.print(f"written to {result.path}.*")
+        mine = finished(
+            papers.experiments(paper, name, scale=scale, seeds=seeds, only=chosen_fields(only)), shipped=False
+        )
+        pairs = [(run.history, theirs.history) for e, run in mine.items() if (theirs := shipped_runs.find(e))]
+        if pairs and not rest:
+            apart = max(abs(ours.test_accuracy - theirs.test_accuracy).max() for ours, theirs in pairs)
+            say(
+                f"{len(pairs)} of these runs are shipped, too: in no round are both more than {apart:.2f} points apart."
+            )
         if any(isinstance(warning, LeftOut) for warning in said):
             raise typer.Exit(1)
 
@@ -139,9 +150,9 @@ def run(
 @app.command()
 def reproduce(
     paper: Annotated[list[str] | None, typer.Argument(help="papers; without one, all five")] = None,
-    scale: Scale = "smoke",
+    scale: Best = "best",
     budget: Budget = None,
-    seeds: Seeds = 1,
+    seeds: Annotated[int | None, typer.Option(help="number of seeds; as many as each notebook shows")] = None,
     jobs: Jobs = CORES,
     recompute: Annotated[bool, typer.Option(help="run here what this machine has not run, even if shipped")] = False,
     executor: Where = "processes",
@@ -157,7 +168,7 @@ def reproduce(
 
         started = time.perf_counter()
         where = executors.executor(executor, address=address, gpus=gpus)
-        scale = chosen_scale(scale, budget, dict.fromkeys(paper or [], []), seeds, jobs)
+        scale = chosen_scale(scale, budget, dict.fromkeys(paper or [], []), seeds or 1, jobs)
         page = reproduce_papers(
             *(paper or []), scale=scale, seeds=seeds, jobs=jobs, recompute=recompute, executor=where
         )
@@ -173,23 +184,18 @@ def plan(
     seeds: Seeds = 3,
     jobs: Jobs = CORES,
     only: Cells = None,
-    page: Annotated[bool, typer.Option(help="write the sizes of all grids into docs/scale.md")] = False,
 ) -> None:
     """Estimate the cost of tables and figures before any run: runs, samples, operations, and hours on this machine."""
     from paperlib.papers.scales import RULES
     from paperlib.reports import plan as planning
 
     with sentences():
-        if page:
-            needs_checkout("--page")
-            say(f"written to {planning.write_page()}")
-            return
         began, busy = time.perf_counter(), time.process_time()
         names = {paper: [name] if name else []} if paper else {}
         scale = chosen_scale(scale, budget, names, seeds, jobs, only)
         grids = planning.grids(paper, scale, seeds, name, chosen_fields(only))
         table = planning.sizes(grids, jobs)
-        named = f"Scale {scale}" if scale in RULES else f"Budget of {scale} operations"
+        named = f"Scale {scale}" if scale in ("best", *RULES) else f"Budget of {scale} operations"
         print_frame(planning.as_text(table), f"{named}, {seeds} seeds")
         had = min(1.0, (time.process_time() - busy) / (time.perf_counter() - began))
         say(f"{planning.NOTE} {planning.LOAD.format(had)}")
@@ -199,12 +205,7 @@ def plan(
 
 
 @app.command()
-def scorecard(
-    readme: Annotated[
-        bool,
-        typer.Option(help="rewrite the README's summary and docs/findings.md, from shipped runs, and nothing else"),
-    ] = False,
-) -> None:
+def scorecard() -> None:
     """Judge how far the tables are reproduced, and which of the papers' claims hold in our runs."""
     from paperlib import papers
     from paperlib.reports import gallery
@@ -212,10 +213,6 @@ def scorecard(
     from paperlib.reports.scorecard import scorecard as judge
 
     with sentences():
-        if readme:
-            needs_checkout("--readme")
-            say(f"written to {' and '.join(map(str, pages.write_summaries()))}")
-            return
         card = judge()
         for paper, title in papers.TITLES.items():
             print_frame(pages.with_content(pages.scores(card, paper).drop(columns="title")), title)
@@ -259,10 +256,11 @@ def ship(
     from paperlib import papers
     from paperlib.papers import index, shipped_runs
     from paperlib.papers.collection import finished
+    from paperlib.papers.scales import scale_name
 
     with sentences():
         needs_checkout("ship")
-        scale = chosen_scale(scale, budget, {paper: names}, seeds, only=only)
+        scale = scale_name(chosen_scale(scale, budget, {paper: names}, seeds, only=only))
         fields = chosen_fields(only)
         grids = [papers.experiments(paper, name, scale=scale, seeds=seeds, only=fields) for name in names]
         experiments = sum(grids, [])
@@ -285,8 +283,10 @@ def print_result(result: Any, paper: str, name: str, scale: str, seeds: int) -> 
         say(repr(result))
         return
     text = result.text(("[bold]", "[/bold]"), escape=escape).map(Text.from_markup)
-    heads: Any = text.columns
-    text.columns = [f"{label}\nours" if ours == "ours" else "\nprinted" for label, ours in heads]
+    columns: Any = text.columns
+    heads = [f"{label}\n{result.heads.get(label, '')}\n".replace("\n\n", "\n") for label, _ in columns]
+    kinds = enumerate(kind for _, kind in columns)
+    text.columns = [kind if n and heads[n] == heads[n - 1] else heads[n] + kind for n, kind in kinds]
     fit = 2 * max(1, (console.width - 20) // 45)
     for first in range(0, text.shape[1], fit):
         print_frame(text.iloc[:, first : first + fit], "" if first else result.title)
@@ -320,7 +320,7 @@ def chosen_scale(
     from paperlib.papers.scales import chosen, scale_name
 
     if budget is None:
-        return scale_name(scale)
+        return scale_name(scale, "best")
     runs = [
         e
         for paper in names or papers.TITLES

@@ -1,6 +1,6 @@
 """Tables of a paper as HTML, CSV, LaTeX and text: our value beside the printed one, and plain descriptions."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,25 +32,29 @@ class ResultTable(pd.DataFrame):
     without suffix) belong to the whole.
 
     elsewhere: lines of the caption that stand under another table of the same notebook, and are left out where this one
-    is shown, not where it is saved. marked: whether the rows compete, so that the best of a column is marked. counts:
-    cells (row, column) that count something. targets: cells (row, column) that a method is to reach, and so are not
-    ranked with it. runs: digests of the runs that it is made from. trial: ours only show that something runs, so they
-    are folded and without marks.
+    is shown, not where it is saved. marked: whether the rows compete, so that the best of a column is marked. judged:
+    the columns in which the best of ours is marked, too; None: all. heads: column -> scale, share of print and seeds of
+    ours. counts: cells (row, column) that count something. targets: cells (row, column) that a method is to reach, and
+    so are not ranked with it. runs: digests of the runs that it is made from. trial: columns in which ours only show
+    that something runs, so they are folded and without marks.
     """
 
     _metadata = [
-        "title", "caption", "path", "lower_is_better", "elsewhere", "marked", "counts", "targets", "runs", "trial",
+        "title", "caption", "path", "lower_is_better", "elsewhere", "marked", "judged", "heads", "counts", "targets",
+        "runs", "trial",
     ]  # fmt: skip
     title: str
     lower_is_better: tuple[str, ...]
     caption: str
     path: Path
     marked: bool = True
+    judged: frozenset[str] | None = None
+    heads: Mapping[str, str] = {}  # noqa: RUF012 (replaced, never changed)
     counts: frozenset[tuple[str, str]] = frozenset()
     targets: frozenset[tuple[str, str]] = frozenset()
     runs: tuple[str, ...] = ()
     elsewhere: frozenset[str] = frozenset()
-    trial: bool = False
+    trial: frozenset[str] = frozenset()
 
     @property
     def _constructor(self) -> Any:
@@ -66,41 +70,43 @@ class ResultTable(pd.DataFrame):
     ) -> pd.DataFrame:
         """The table as strings, columns ours and printed; what encloses the best and the second value of a column.
 
-        escape: makes of a cell what stands for it in the language of the marks.
+        Beside columns that are run, a trial shows print alone. escape: makes of a cell what stands for it in the
+        language of the marks.
         """
-        marks = (("", ""), best, second)
+        marks, cells = (("", ""), best, second), self._cells()
         columns = {
-            key: [marks[rank][0] + escape(text) + marks[rank][1] for text, rank in cells]
-            for key, cells in self._cells().items()
+            (label, name): [marks[rank][0] + escape(text) + marks[rank][1] for text, rank in cells[label, name]]
+            for label, name in cells
+            if name == "printed" or label not in self.trial or len(self.trial) == len(self.labels)
         }
         return pd.DataFrame(columns, index=self.index)
 
     def _cells(self) -> dict[tuple[str, str], list[tuple[str, int]]]:
         """(column, "ours" or "printed") -> text of each row, with 1 for the best of the column, 2 for the second, or 0.
 
-        A raised number is that of a cell's seeds, where others have more.
+        A raised number is that of a cell's seeds, where others of its column have more.
         """
         cells = {}
-        seeds = {label: [_seeds(status) for status in self[(label, "status")]] for label in self.labels}
-        most = max((n for column in seeds.values() for n in column), default=0)
         for label in self.labels:
+            seeds = [_seeds(status) for status in self[(label, "status")]]
             for name in ("ours", "printed"):
                 spread, status = ("std", "status") if name == "ours" else ("printed_std", "printed_status")
                 values = self[(label, name)].to_numpy(float)
                 valid = np.isfinite(values) & (self[(label, status)] != "failed").to_numpy()
                 valid &= [(row, label) not in self.targets for row in self.index]
                 order = sorted(set(values[valid]), reverse=label not in self.lower_is_better)
-                marked = self.marked and not (self.trial and name == "ours")
+                judged = label not in self.trial and (self.judged is None or label in self.judged)
+                marked = self.marked and (judged or name == "printed")
                 ranks = dict(zip(order, (1, 2) if marked else (), strict=False))
                 cells[(label, name)] = [
                     (
                         _cell(value, std, note, 0 if (row, label) in self.counts else 2)
-                        + (str(n).translate(SUPERSCRIPT) if name == "ours" and 0 < n < most else ""),
+                        + (str(n).translate(SUPERSCRIPT) if name == "ours" and 0 < n < max(seeds) else ""),
                         ranks.get(value, 0) if good else 0,
                     )
                     for row, value, std, note, good, n in zip(
                         self.index, values, self[(label, spread)].to_numpy(float), self[(label, status)], valid,
-                        seeds[label], strict=True,
+                        seeds, strict=True,
                     )
                 ]  # fmt: skip
         return cells
@@ -109,24 +115,28 @@ class ResultTable(pd.DataFrame):
         return self._page(without(self.caption, self.elsewhere))
 
     def _page(self, caption: str) -> Markup:
-        body = self._html(["ours", "printed"]) + _note(caption) + Markup("\n")
-        if self.trial:
-            folded = Markup("<details><summary>{}</summary>\n{}</details>\n").format(TRIAL, body)
-            body = self._html(["printed"]) + folded
-        return Markup("<p><b>{}</b></p>\n{}").format(self.title, body)
+        run, tried = ([label for label in self.labels if (label in self.trial) == trial] for trial in (False, True))
+        body, note = self._html({label: label in run for label in self.labels}), _note(caption) + Markup("\n")
+        if tried:
+            folded = self._html(dict.fromkeys(tried, True)) + (Markup("") if run else note)
+            body += Markup("<details><summary>{}</summary>\n{}</details>\n").format(TRIAL, folded)
+        return Markup("<p><b>{}</b></p>\n{}{}").format(self.title, body, note if run else "")
 
-    def _html(self, names: list[str]) -> Markup:
-        """The table with ours and print of every column, or one of both."""
+    def _html(self, labels: Mapping[str, bool]) -> Markup:
+        """These columns, each with or without ours beside print."""
         th, td = Markup('<th style="{}">{}</th>'), Markup('<td style="{}">{}</td>')
         marks = (Markup("{}"), Markup("<b>{}</b>"), Markup("<u>{}</u>"))
-        look = {"ours": NUMBER, "printed": f"{NUMBER};{GREY}"} if len(names) > 1 else dict.fromkeys(names, NUMBER)
-        look[names[0]] += f";{EDGE}"
-        label = Markup(f'<th colspan="{len(names)}" style="text-align:center;{EDGE}">{{}}</th>')
-        head = th.format(FIRST_COLUMN, self.index.name or "") + Markup("").join(map(label.format, self.labels))
-        kinds = Markup("").join(th.format(look[name], name) for name in names) * len(self.labels)
+        looks: dict[tuple[str, str], str] = {}
+        head = th.format(FIRST_COLUMN, self.index.name or "")
+        for label, ours in labels.items():
+            looks[label, "ours" if ours else "printed"] = f"{NUMBER};{EDGE}"
+            looks.setdefault((label, "printed"), f"{NUMBER};{GREY}")
+            run = Markup('<br><small style="{}">{}</small>').format(GREY, self.heads.get(label, "")) if ours else ""
+            head += Markup('<th colspan="{}" style="text-align:center;{}">{}{}</th>').format(1 + ours, EDGE, label, run)
+        kinds = Markup("").join(th.format(style, name) for (_, name), style in looks.items())
         cells, body = self._cells(), Markup("")
         for number, row in enumerate(self.index):
-            row_cells = [(look[name], *column[number]) for (_, name), column in cells.items() if name in names]
+            row_cells = [(style, *cells[place][number]) for place, style in looks.items()]
             numbers = Markup("").join(td.format(style, marks[rank].format(text)) for style, text, rank in row_cells)
             body += Markup("<tr>{}{}</tr>\n").format(th.format(FIRST_COLUMN, row), numbers)
         return Markup(
@@ -156,10 +166,12 @@ class ResultTable(pd.DataFrame):
         """One row per cell."""
         rows = self.index.names
         parts = [
-            pd.DataFrame({q: self[(label, q)] for q in QUANTITIES}).assign(column=label).reset_index()
+            pd.DataFrame({q: self[(label, q)] for q in QUANTITIES})
+            .assign(column=label, run="smoke" if label in self.trial else self.heads.get(label, ""))
+            .reset_index()
             for label in self.labels
         ]
-        return pd.concat(parts, ignore_index=True)[[*rows, "column", *QUANTITIES]].round(4)
+        return pd.concat(parts, ignore_index=True)[[*rows, "column", *QUANTITIES, "run"]].round(4)
 
 
 @dataclass

@@ -27,6 +27,8 @@ from paperlib.papers.collection import (
     matching,
 )
 from paperlib.papers.contents import FIGURES, TABLES
+from paperlib.papers.judging import judged
+from paperlib.papers.nearest import BEST, by_column, scales_of
 from paperlib.papers.printed import check_paper
 from paperlib.papers.results import Results
 from paperlib.papers.scales import Scale, all_at_scale, at_scale, scale_name
@@ -40,11 +42,11 @@ from paperlib.papers.specs import (
     TableSpec,
     build_figure,
     build_table,
-    describe,
     lines,
     needed,
 )
 from paperlib.papers.verdicts import claim_table
+from paperlib.paths import figures as figures_folder
 from paperlib.runs.executors import Executor
 from paperlib.runs.many import PROCESSES
 from paperlib.runs.store import Store
@@ -71,7 +73,8 @@ def figures(paper: str) -> list[str]:
 class Request:
     """A request for a table or figure; the keywords of `table`, `figure` and `experiments`.
 
-    scale: "smoke", "mini", "small", "paper", or a budget in operations per run, such as 1e14 (see `papers.scales`).
+    scale: "best", which shows what is run nearest to print (see `papers.nearest`) and of itself runs nothing; "smoke",
+        "mini", "small", "paper", or a budget in operations per run, such as 1e14 (see `papers.scales`).
     seeds: number of seeds, 0 to seeds - 1.
     recompute, jobs, executor, store: see `paperlib.papers.collection.collect`; compute=False runs nothing.
     overrides: replaces values of `hyperparameters(paper)`, by method or for "all", such as
@@ -82,7 +85,7 @@ class Request:
     Raises ValueError for an impossible value.
     """
 
-    scale: Scale = "smoke"
+    scale: Scale = BEST
     seeds: int = 3
     recompute: Recompute = False
     compute: bool = True
@@ -93,7 +96,7 @@ class Request:
     only: Only | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", scale_name(self.scale))
+        object.__setattr__(self, "scale", scale_name(self.scale, BEST))
         check_recompute(self.recompute)
         truth("compute", self.compute)
         for name in ("seeds", "jobs"):
@@ -135,7 +138,7 @@ class OpenPaper:
     def claims(self, *tables: str) -> DescriptionTable:
         """Return the claims of the paper about these tables with our verdicts; see `paperlib.papers.verdicts`."""
         how = {name: self._how[name] for name in ("store", "overrides") if name in self._how}
-        return claim_table(self._name, tables, scale_name(self._how.get("scale", "smoke")), **how)
+        return claim_table(self._name, tables, str(Request(**self._how).scale), **how)
 
     @property
     def caption(self) -> Note:
@@ -170,11 +173,15 @@ def table(paper: str, name: str, **how: Any) -> ResultTable | DescriptionTable:
     how: the fields of `Request`. Raises ValueError, before any work, for an unknown name or an impossible value.
     """
     request, spec = Request(**how), _find(TABLES, paper, name, "table")
+    path = figures_folder() / str(request.scale) / paper / name
     if isinstance(spec, DescriptionSpec):
-        return describe(paper, name, spec, str(request.scale))
+        return DescriptionTable(f"{name}. {spec.title}", spec.note, spec.make(), path)
     results = _results(paper, name, request)
     with overriding(paper, request.overrides):
-        result = build_table(paper, name, spec, results)
+        result = build_table(name, spec, results)
+        at = {label: results.columns.get(label, results).scale for label in result.labels}
+        result.judged = judged(paper, name, at, request.store)
+    result.path = path
     _say_overrides(result, paper, name, request)
     return result
 
@@ -184,7 +191,7 @@ def figure(paper: str, name: str, **how: Any) -> ResultFigure:
     request, spec = Request(**how), _find(FIGURES, paper, name, "figure")
     results = _results(paper, name, request)
     with overriding(paper, request.overrides):
-        result = build_figure(paper, name, spec, results)
+        result = build_figure(paper, name, spec, results, figures_folder() / str(request.scale) / paper / name)
     _say_overrides(result, paper, name, request)
     if result.numbers is not None:
         _say_overrides(result.numbers, paper, name, request)
@@ -203,29 +210,44 @@ def experiments(paper: str, name: str, **how: Any) -> list[Experiment]:
 
 
 def _experiments(paper: str, name: str, request: Request) -> list[Experiment]:
-    specification = spec(paper, name)
-    with overriding(paper, request.overrides):
-        at_paper = needed(specification, request.seeds)
+    columns = _columns(paper, spec(paper, name), request)
+    chosen = [e for _, printed in columns.values() for e in printed]
     if request.only is not None:
-        at_paper = matching(at_paper, request.only, f"{TITLES[paper]} {name}")
-    return list(dict.fromkeys(all_at_scale(at_paper, request.scale).values()))
+        chosen = matching(chosen, request.only, f"{TITLES[paper]} {name}")
+    asked = set(chosen)
+    reduced = (all_at_scale([e for e in printed if e in asked], scale) for scale, printed in columns.values())
+    return list(dict.fromkeys(e for of_column in reduced for e in of_column.values()))
+
+
+def _columns(paper: str, specification: Spec, request: Request) -> dict[str, tuple[str, list[Experiment]]]:
+    """Return column -> its scale and its experiments at the paper's; "" is the whole, unless the scale is best."""
+    with overriding(paper, request.overrides):
+        if request.scale != BEST:
+            return {"": (str(request.scale), needed(specification, request.seeds))}
+        columns = by_column(specification, request.seeds)
+    if request.overrides and not request.recompute:
+        raise ValueError("overrides need runs of their own, but scale 'best' runs nothing: choose another scale")
+    own, shipped = finished_digests(request.store)
+    at = scales_of(specification, own | shipped)
+    return {column: (at[column], [e for cell in cells for e in cell]) for column, cells in columns.items()}
 
 
 def runs_behind(paper: str, name: str, **how: Any) -> pd.DataFrame:
     """Return the finished runs of a table or figure, by digest: the cells they stand in, their seed and origin."""
     request, specification = Request(**how), spec(paper, name)
     own, shipped = finished_digests(request.store)
-    cells = getattr(specification, "cells", None)
-    listed = cells(request.seeds) if cells else []
-    used = [(f"{cell.key['row']}, {cell.key['column']}", e) for cell in listed for e in cell.experiments]
-    used += [("", e) for e in needed(specification, request.seeds)]  # of a figure, what is drawn
+    columns, cells = _columns(paper, specification, request), getattr(specification, "cells", None)
+    used = [("", column, e) for column, (_, printed) in columns.items() for e in printed]  # of a figure, what is drawn
+    for cell in cells(request.seeds) if cells else []:
+        column = str(cell.key["column"])
+        used += [(f"{cell.key['row']}, {column}", column if column in columns else "", e) for e in cell.experiments]
     rows: dict[str, dict[str, Any]] = {}
-    for cell, printed in used:
-        e = at_scale(printed, request.scale)
+    for place, column, printed in used:
+        e = at_scale(printed, columns[column][0])
         if e.digest in own | shipped:
             origin = "here" if e.digest in own else "shipped"
             row = rows.setdefault(e.digest, {"cells": "", "seed": e.seed, "from": origin})
-            row["cells"] = "; ".join(dict.fromkeys(filter(None, [*row["cells"].split("; "), cell])))
+            row["cells"] = "; ".join(dict.fromkeys(filter(None, [*row["cells"].split("; "), place])))
     return pd.DataFrame.from_dict(rows, orient="index", columns=["cells", "seed", "from"]).rename_axis("run")
 
 
@@ -234,12 +256,13 @@ def _results(paper: str, name: str, request: Request) -> Results:
     planned = _experiments(paper, name, replace(request, only=None))
     chosen, store = set(planned if request.only is None else _experiments(paper, name, request)), request.store
     shipped = not getattr(FIGURES[paper].get(name), "tensors", False)
+    compute = request.compute and bool(request.scale != BEST or request.recompute or not shipped)
     runs: Runs = {}
     if not shipped:
         runs = finished(planned, store, shipped)
         # Runs kept for their tensors go to another store, so that tables still use the shipped run.
         planned, store = [e for e in planned if e not in runs], Store(store).path / "kept"
-    if request.compute:
+    if compute:
         plain = replace(request, overrides=None, only=None)
         usual = set(_experiments(paper, name, plain)) if request.overrides else chosen
         how: dict[str, Any] = {"jobs": request.jobs, "executor": request.executor, "store": store}
@@ -249,7 +272,11 @@ def _results(paper: str, name: str, request: Request) -> Results:
         runs |= collect([e for e in now if e not in usual], recompute=True, **how)
     else:
         runs |= finished(planned, store, shipped)
-    return Results(runs, str(request.scale), request.seeds)
+    columns = _columns(paper, spec(paper, name), request)
+    parts = {scale: Results(runs, scale, request.seeds) for scale, _ in columns.values()}
+    if "" in columns:
+        return parts[columns[""][0]]
+    return Results(runs, BEST, request.seeds, {column: parts[scale] for column, (scale, _) in columns.items()})
 
 
 def _say_overrides(result: ResultTable | ResultFigure, paper: str, name: str, request: Request) -> None:

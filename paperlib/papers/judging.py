@@ -197,6 +197,15 @@ def gathered(
     return Evidence(paper, scale, chosen, reduced, finished(planned, store))
 
 
+def about(paper: str, tables: Collection[str], scale: str, store: Path | str | None = None) -> Evidence:
+    """The evidence on some tables. FedAvg of other tables says whether a setting without it can be judged."""
+    needed = [entry for entry in entries(paper) if entry.table in tables or entry.row["method"] == "FedAvg"]
+    if scale != "smoke":
+        return gathered(paper, needed, scale, store=store)
+    planned = {e for entry in needed for e in (*entry.cell.experiments, *entry.cell.baseline)}
+    return Evidence(paper, scale, needed, {e: e for e in planned}, {})  # without any run: none is comparable
+
+
 def grade(share: float, counted: Iterable[Experiment]) -> str:
     """Grade the regime of some runs by their share of print and their printed networks; "" if there are none.
 
@@ -249,6 +258,15 @@ def columns(evidence: Evidence) -> list[Column]:
             places.setdefault((entry.table, entry.column), []).append(entry)
     judged = (column(evidence, members) for members in places.values())
     return [one for one in judged if one is not None]
+
+
+def judged(paper: str, table: str, at: Mapping[str, str], store: Path | str | None) -> frozenset[str] | None:
+    """Return the columns of a table that can be judged at their scales; None for an addition of ours, without print."""
+    if not re.fullmatch(r"T\d+", table):
+        return None
+    of_scale = {scale: columns(about(paper, [table], scale, store)) for scale in {*at.values()} - {"smoke"}}
+    alike = [(scale, one) for scale, those in of_scale.items() for one in those if one.table == table]
+    return frozenset(one.label for scale, one in alike if at[one.label] == scale and not one.objection)
 
 
 def column(evidence: Evidence, members: Sequence[PrintedNumber]) -> Column | None:

@@ -14,12 +14,18 @@ class Results:
     """Finished runs, looked up by paper-scale experiments.
 
     runs: by the experiment that was run. scale: as in `paperlib.papers.scales`. seeds: number of requested seeds.
+    columns: at scale best, the results of each column at its own scale.
     """
 
     runs: Mapping[Experiment, Run]
     scale: str
     seeds: int
+    columns: Mapping[str, "Results"] = field(default_factory=dict)
     _reduced: dict[Experiment, Experiment] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def for_cell(self, cell: Cell) -> "Results":
+        """Return the results at the scale of a cell."""
+        return self.columns.get(str(cell.key["column"]), self)
 
     def at_scale(self, printed: Experiment) -> Experiment:
         """A paper-scale experiment at this scale, reduced once."""

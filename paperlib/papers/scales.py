@@ -137,12 +137,13 @@ def stand_in(dataset: str) -> str:
     return dataset if here else STAND_INS.get(dataset, dataset)
 
 
-def scale_name(scale: Any) -> str:
+def scale_name(scale: Any, *also: str) -> str:
     """The name of a scale in results and folders: "smoke", or a budget such as "1e14".
 
-    Raises ValueError for anything but a known name or a number of operations above 0.
+    Raises ValueError for anything but a known name, or one of ``also``, or a number of operations above 0.
     """
-    if isinstance(scale, str) and scale in RULES:
+    names = (*also, *RULES)
+    if isinstance(scale, str) and scale in names:
         return scale
     try:
         operations = 0.0 if isinstance(scale, bool) else float(scale)
@@ -150,7 +151,7 @@ def scale_name(scale: Any) -> str:
         operations = 0.0
     if not 0 < operations <= MOST:
         raise ValueError(
-            f"unknown scale {quote(scale)}; choose one of {', '.join(RULES)}, or a number of operations above 0"
+            f"unknown scale {quote(scale)}; choose one of {', '.join(names)}, or a number of operations above 0"
         )
     return budget.spelled(operations)
 

@@ -10,14 +10,15 @@ import numpy as np
 import pandas as pd
 
 from paperlib.display import plots, saving
-from paperlib.display.tables import QUANTITIES, DescriptionTable, ResultTable
+from paperlib.display.tables import QUANTITIES, ResultTable
+from paperlib.display.words import many
 from paperlib.experiment import Experiment
+from paperlib.papers.budget import spent
 from paperlib.papers.catalogue import PAPERS, TITLES
 from paperlib.papers.cells import Cell, comparable, value
 from paperlib.papers.printed import printed_table, rows_of
 from paperlib.papers.results import Results
-from paperlib.papers.scales import rules
-from paperlib.paths import figures as figures_folder
+from paperlib.papers.scales import percent, rules
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -198,16 +199,19 @@ def _contents(paper: str, names: Iterable[str], kinds: Collection[str]) -> dict[
     return rows
 
 
-def build_table(paper: str, name: str, spec: TableSpec, results: Results) -> ResultTable:
-    """The table at a scale, from the finished runs."""
+def build_table(name: str, spec: TableSpec, results: Results) -> ResultTable:
+    """The table at a scale, from the finished runs; without the path to which it is saved."""
     cells = spec.cells(results.seeds)
     table = result_table(cells, results, spec.rows)
-    experiments = [e for cell in cells for e in cell.experiments]
     table.lower_is_better = tuple(table.labels) if spec.lower_is_better is True else spec.lower_is_better or ()
-    table.title = f"{name}. {spec.title}"
-    table.marked, table.runs = spec.marked, done(experiments, results)
-    table.caption = _caption(experiments, cells, results)
-    table.path = figures_folder() / results.scale / paper / name
+    table.title, table.marked = f"{name}. {spec.title}", spec.marked
+    lines: dict[str, None] = {}
+    for here in sorted({p.scale: p for p in map(results.for_cell, cells)}.values(), key=lambda p: p.scale == "smoke"):
+        of_scale = [cell for cell in cells if results.for_cell(cell) is here]
+        experiments = [e for cell in of_scale for e in cell.experiments]
+        table.runs += done(experiments, here)
+        lines |= dict.fromkeys(_caption(experiments, of_scale, here).splitlines())
+    table.caption = "\n".join(lines)
     return table
 
 
@@ -215,7 +219,8 @@ def result_table(cells: Sequence[Cell], results: Results, rows_are: str) -> Resu
     """Cells in rows and columns, without a title yet."""
     entries: dict[tuple[str, str], dict[str, Any]] = {}
     for cell in cells:
-        ours = value(results.scaled(cell), results.runs, results.scale)
+        here = results.for_cell(cell)
+        ours = value(here.scaled(cell), here.runs, here.scale)
         printed = np.nan if cell.printed is None else cell.printed
         mean = np.nan if ours.mean is None else ours.mean
         entries[(str(cell.key["row"]), str(cell.key["column"]))] = {
@@ -223,7 +228,7 @@ def result_table(cells: Sequence[Cell], results: Results, rows_are: str) -> Resu
             "std": np.nan if ours.std is None else ours.std,
             "printed": printed,
             "printed_std": np.nan if cell.printed_std is None else cell.printed_std,
-            "difference": np.nan if unlike(cell, results.scale) else mean - printed,
+            "difference": np.nan if unlike(cell, here.scale) else mean - printed,
             "status": ours.status,
             "printed_status": cell.note if cell.note in ("failed", "not run", "not reached") else "",
         }
@@ -236,12 +241,26 @@ def result_table(cells: Sequence[Cell], results: Results, rows_are: str) -> Resu
         for quantity in QUANTITIES
     }
     table = ResultTable(data, index=pd.Index(rows, name=rows_are))
-    table.trial = results.scale == "smoke"
+    for column in columns:
+        of_column = [cell for cell in cells if cell.key["column"] == column]
+        here = results.for_cell(of_column[0])
+        if here.scale == "smoke":
+            table.trial |= {column}
+        else:
+            table.heads = {**table.heads, column: _head(of_column, here)}
     table.counts, table.targets = (
         frozenset((str(c.key["row"]), str(c.key["column"])) for c in cells if c.metric in metrics)
         for metrics in (COUNTS, ("target_accuracy",))
     )
     return table
+
+
+def _head(cells: Sequence[Cell], results: Results) -> str:
+    """Say at which scale, share of print and number of seeds a column is run; empty where nothing is."""
+    run = {e: results.at_scale(e) for cell in cells for e in cell.experiments if results.get(e) is not None}
+    share = sum(map(spent, run.values())) / sum(map(spent, run)) if run else 0
+    seeds = len({e.seed for e in run})
+    return f"{results.scale}, {percent(share)} of print, {many(seeds, 'seed')}" if run else ""
 
 
 def unlike(cell: Cell, scale: str) -> bool:
@@ -267,8 +286,8 @@ def _caption(experiments: list[Experiment], cells: Sequence[Cell], results: Resu
     return text
 
 
-def build_figure(paper: str, name: str, spec: FigureSpec, results: Results) -> ResultFigure:
-    """The figure at a scale, from the finished runs."""
+def build_figure(paper: str, name: str, spec: FigureSpec, results: Results, path: Path) -> ResultFigure:
+    """The figure at a scale, from the finished runs. path: that of `ResultFigure`."""
     with plots.style():
         drawn, data = spec.draw(results)
         scale, planned = results.scale, needed(spec, results.seeds)
@@ -280,23 +299,14 @@ def build_figure(paper: str, name: str, spec: FigureSpec, results: Results) -> R
         mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if planned else "")
         drawn.text(1, 0, mark, ha="right", va="top", fontsize=7, color="0.4")
     text = caption(planned, results)
-    result = ResultFigure(f"{name}. {spec.title}", text, drawn, data, figures_folder() / scale / paper / name)
+    result = ResultFigure(f"{name}. {spec.title}", text, drawn, data, path)
     result.runs = done(planned, results)
     if spec.cells is not None:
-        cells = spec.cells(results.seeds)
-        numbers = result_table(cells, results, "what")
-        numbers.title = f"{name}: the numbers that the paper states"
-        numbers.caption = _caption(planned, cells, results)
-        numbers.path, numbers.lower_is_better = result.path.with_name(f"{name}_stated"), ()
-        numbers.marked, numbers.runs = False, result.runs
-        result.numbers = numbers
+        text = "The numbers that the paper states"
+        numbers = TableSpec(text, spec.section, spec.notebook, spec.cells, rows="what", marked=False)
+        result.numbers = build_table(name, numbers, results)
+        result.numbers.path = path.with_name(f"{name}_stated")
     return result
-
-
-def describe(paper: str, name: str, spec: DescriptionSpec, scale: str) -> DescriptionTable:
-    """The table of a description; the scale only chooses the folder where it is saved."""
-    path = figures_folder() / scale / paper / name
-    return DescriptionTable(f"{name}. {spec.title}", spec.note, spec.make(), path)
 
 
 def needed(spec: Spec, seeds: int) -> list[Experiment]:

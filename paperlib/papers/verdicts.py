@@ -10,7 +10,9 @@ from paperlib.checks import quote
 from paperlib.display.tables import DescriptionTable
 from paperlib.papers.catalogue import TITLES
 from paperlib.papers.claims import READING, Verdict, claims, verdict
-from paperlib.papers.judging import Evidence, PrintedNumber, entries, gathered
+from paperlib.papers.judging import about
+from paperlib.papers.nearest import BEST
+from paperlib.papers.scales import RULES
 from paperlib.papers.settings import Overrides, described, overriding
 from paperlib.paths import figures as figures_folder
 
@@ -32,7 +34,8 @@ def claim_table(
 ) -> DescriptionTable:
     """The verdicts of the claims about these tables of a paper, in the order of its claims; of no tables: of all.
 
-    At scale smoke no run is comparable with print, so the table shows print alone.
+    At scale smoke no run is comparable with print, so the table shows print alone; at scale best each claim has
+    its verdicts at all scales, the nearest to print first.
     Raises ValueError for a table that no claim is about.
     """
     of_paper = claims(paper)
@@ -42,20 +45,19 @@ def claim_table(
             raise ValueError(f"{TITLES[paper]} has no claims about {quote(name)} here; it has of {', '.join(known)}")
     names = tables or known
     with overriding(paper, overrides):
-        # FedAvg of other tables says whether a setting without it can be judged.
-        needed = [entry for entry in entries(paper) if entry.table in names or entry.row["method"] == "FedAvg"]
-        evidence = _nothing(paper, needed) if scale == "smoke" else gathered(paper, needed, scale, store=store)
-        rows = [_row(verdict(claim, evidence)) for claim in of_paper if claim.table in names]
+        evidence = [about(paper, names, one, store) for one in (reversed(RULES) if scale == BEST else [scale])]
+        decided = [[verdict(claim, one) for one in evidence] for claim in of_paper if claim.table in names]
+        rows = [_row(one) for of_claim in decided for one in _with_runs(of_claim)]
     changed = f"\nWith {described(overrides)}." if overrides and described(overrides) else ""
     folder = figures_folder() / scale / paper / ("overridden" if changed else "")
     title = f"{', '.join(names)}: what the paper claims"
     return DescriptionTable(title, NOTE + changed, pd.DataFrame(rows).set_index("claim"), folder / f"claims_{names[0]}")
 
 
-def _nothing(paper: str, needed: Sequence[PrintedNumber]) -> Evidence:
-    """Evidence without any run."""
-    planned = {e for entry in needed for e in (*entry.cell.experiments, *entry.cell.baseline)}
-    return Evidence(paper, "smoke", needed, {e: e for e in planned}, {})
+def _with_runs(of_claim: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts that have runs; otherwise one, and with a reason if there is any."""
+    reasons = [one for one in of_claim if one.why not in ("", "not run")]
+    return [one for one in of_claim if one.verdict != "not run"] or (reasons or list(of_claim))[:1]
 
 
 def _row(decided: Verdict) -> dict[str, str]:
@@ -67,7 +69,7 @@ def _row(decided: Verdict) -> dict[str, str]:
     if decided.verdict == "not run":
         reason = "" if decided.why in ("", "not run") else f": {decided.why}"
         sentence = "not run at a comparable scale" if decided.scale == "smoke" else f"not run{reason}"
-        return row | {"ours": "", "verdict": sentence, "scale": decided.scale}
+        return row | {"ours": "", "verdict": sentence, "scale": "" if decided.scale == "smoke" else decided.scale}
     count = decided.all_settings
     settings = f"in {decided.settings} of {count} setting{'s' * (count > 1)}, {decided.seeds} seeds"
     return row | {

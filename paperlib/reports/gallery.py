@@ -1,13 +1,14 @@
 """The gallery: one page with every table and figure on disk, and the notebooks that made them."""
 
-from contextlib import suppress
+import re
 from pathlib import Path
 from typing import Any
 
 from paperlib.display.markup import Markup
 from paperlib.papers import FIGURES, TABLES, TITLES
 from paperlib.papers.catalogue import PAPERS
-from paperlib.papers.scales import RULES, SMOKE_ONE_SHOT, scale_name
+from paperlib.papers.nearest import BEST, RULE
+from paperlib.papers.scales import RULES, SMOKE_ONE_SHOT
 from paperlib.papers.specs import Spec
 from paperlib.paths import figures as figures_folder
 from paperlib.reports.pages import write_page
@@ -28,27 +29,21 @@ def build(folder: Path | None = None) -> Path:
         title="Paper companion",
         papers=sorted((_paper(folder, name) for name in TITLES), key=lambda paper: not paper["scales"]),
         pages={file: title for file, title in OTHER_PAGES.items() if (folder / file).exists()},
-        rules=RULES,
+        rules={BEST: RULE, **RULES},
         smoke_one_shot=SMOKE_ONE_SHOT,
     )
 
 
 def _budgets(folder: Path) -> list[str]:
     """The budgets of which something lies in the folder, ascending."""
-    names = [place.name for place in folder.iterdir() if place.is_dir()] if folder.exists() else []
-    return sorted((name for name in names if name not in RULES and _is_budget(name)), key=float)
-
-
-def _is_budget(name: str) -> bool:
-    with suppress(ValueError):
-        return scale_name(name) == name
-    return False
+    names = (place.name for place in folder.glob("*e*"))
+    return sorted((name for name in names if re.fullmatch(r"\d+(\.\d+)?e\d+", name)), key=float)
 
 
 def _paper(folder: Path, name: str) -> Fields:
     """Return a paper, its scales of which something lies in the folder, and the results that lie there at none."""
     specs: dict[str, Spec] = {**TABLES[name], **FIGURES[name]}
-    scales = [_scale(folder / scale / name, scale, specs) for scale in [*RULES, *_budgets(folder)]]
+    scales = [_scale(folder / scale / name, scale, specs) for scale in [BEST, *RULES, *_budgets(folder)]]
     done = {result["name"] for scale in scales for result in scale["results"]}
     missing = [result for result in PAPERS[name].names if result not in done]
     scales = [scale for scale in scales if scale["results"]]

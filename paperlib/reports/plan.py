@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import pandas as pd
 
@@ -10,15 +9,12 @@ from paperlib import checks, papers
 from paperlib.experiment import Experiment
 from paperlib.papers import scales
 from paperlib.papers.collection import Only, finished
+from paperlib.papers.nearest import BEST
 from paperlib.papers.scales import scale_name
-from paperlib.paths import ROOT
-from paperlib.reports import markdown
 from paperlib.runs import cost
 
 Runs = list[Experiment]
 
-PAGE = ROOT / "docs" / "scale.md"
-GPU = 1e13  # operations per second that one GPU is assumed to sustain
 NOTE = (
     "A run that several tables share counts in each of them, and once in the last row; clients that several one-shot "
     "runs share train once. Samples are those of FedAvg's training steps that the runs are worth. Left is what is "
@@ -26,16 +22,6 @@ NOTE = (
     "one thread: of one core, and until the last run is done with so many jobs, the longest runs first."
 )
 LOAD = "While this was measured, other work left {:.0%} of a core: runs beside that work take so much longer."
-# A grid that no paper has: 10,000 clients, 1,000 runs.
-LARGE = [
-    Experiment(
-        dataset="emnist_byclass", model="resnet18", method=method, alpha=alpha, clients=10_000, sampled=100,
-        rounds=1_000, local_epochs=5, eval_every=10, seed=seed,
-    )
-    for method in ("fedavg", "fedprox", "scaffold", "gc_fed", "fedacd")
-    for alpha in (0.05, 0.1, 0.3, 1.0, 10.0)
-    for seed in range(40)
-]  # fmt: skip
 
 
 def grids(
@@ -65,7 +51,7 @@ def grids(
 
 def settings(paper: str = "", scale: str = "paper", name: str = "", only: Only | None = None) -> list[str]:
     """A line for each setting of these grids: what a budget reduces in it, and its share of the printed operations."""
-    if scale_name(scale) in ("smoke", "paper"):
+    if scale_name(scale, BEST) in ("smoke", "paper", BEST):
         return []
     at_paper = grids(paper, "paper", 1, name, only)
     return scales.settings(scale, [e for key, runs in at_paper.items() if name or key != "all" for e in runs])
@@ -84,19 +70,19 @@ def sizes(grids: dict[str, Runs], jobs: int = 1) -> pd.DataFrame:
     rows = {}
     for name, runs in grids.items():
         left = [e for e in runs if e not in done]
-        seconds = _of_each(cost.seconds, left)
+        seconds = of_each(cost.seconds, left)
         rows[name] = {
             "runs": len(runs),
             "left": len(left),
-            "samples": sum(_of_each(cost.passes, runs)),
-            "operations": sum(_of_each(cost.operations, runs)),
+            "samples": sum(of_each(cost.passes, runs)),
+            "operations": sum(of_each(cost.operations, runs)),
             "core_hours": sum(seconds) / 3600,
             "hours": until_the_last(seconds, jobs) / 3600,
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def _of_each(size: Callable[[Experiment], float], runs: Runs) -> list[float]:
+def of_each(size: Callable[[Experiment], float], runs: Runs) -> list[float]:
     """A size of each run, without what another one does for it: the clients of one-shot runs train once."""
     return [part * size(e) for e, part in cost.own_parts(runs).items()]
 
@@ -115,20 +101,3 @@ def as_text(table: pd.DataFrame) -> pd.DataFrame:
     for column in ("samples", "operations"):
         text[column] = table[column].map("{:.1e}".format)
     return text
-
-
-def block() -> str:
-    """The papers' grids at paper scale with three seeds as Markdown, the same on every machine."""
-    head = ("grid", "runs", "samples", "operations", "GPU hours", "hours on 8 GPUs", "on 64")
-    rows = []
-    for name, runs in (grids() | {"10,000 clients": LARGE}).items():
-        samples, seconds = sum(_of_each(cost.passes, runs)), [n / GPU for n in _of_each(cost.operations, runs)]
-        hours = [f"{until_the_last(seconds, gpus) / 3600:,.0f}" for gpus in (1, 8, 64)]
-        rows.append((name, f"{len(runs):,}", f"{samples:.1e}", f"{sum(seconds) * GPU:.1e}", *hours))
-    return markdown.table(head, rows)
-
-
-def write_page(page: Path = PAGE) -> Path:
-    """Put the sizes between the markers of docs/scale.md; returns its path."""
-    markdown.write_between(page, "sizes", block())
-    return page

@@ -12,6 +12,7 @@ from tqdm.auto import tqdm
 from paperlib import papers
 from paperlib.checks import truth, whole
 from paperlib.papers.collection import collect, finished
+from paperlib.papers.nearest import BEST
 from paperlib.papers.printed import check_paper
 from paperlib.papers.scales import Scale, scale_name
 from paperlib.paths import NOTEBOOKS, figures
@@ -24,8 +25,8 @@ from paperlib.runs.many import PROCESSES
 
 def reproduce(
     *names: str,
-    scale: Scale = "smoke",
-    seeds: int = 1,
+    scale: Scale = BEST,
+    seeds: int | None = None,
     jobs: int = 1,
     recompute: bool = False,
     executor: Executor = PROCESSES,
@@ -34,21 +35,23 @@ def reproduce(
 
     The runs that the notebooks need are made first, ``jobs`` at a time, by the executor (see `paperlib.run_many`); then
     so many notebooks are executed side by side, each in a process of its own. Every table and figure is saved by one
-    notebook only. Executed notebooks lie beside the figures, as .ipynb and as HTML. Raises ValueError before any work
-    for bad input.
+    notebook only. Executed notebooks lie beside the figures, as .ipynb and as HTML. seeds: None for as many as each
+    notebook shows. Raises ValueError before any work for bad input.
     """
     for paper in names:
         check_paper(paper)
-    scale = scale_name(scale)
+    scale = scale_name(scale, BEST)
     truth("recompute", recompute)
     for name, value in (("seeds", seeds), ("jobs", jobs)):
-        whole(name, value, 1)
+        whole(name, 1 if value is None else value, 1)
     chosen = list(dict.fromkeys(names)) or list(papers.TITLES)
     missing = []
     for paper in chosen:
         for name in (*papers.tables(paper), *papers.figures(paper)):
-            runs = papers.experiments(paper, name, scale=scale, seeds=seeds)
-            if recompute or not finished(runs):  # what `table` and `figure` would run themselves, one after the other
+            runs = papers.experiments(paper, name, scale=scale, seeds=seeds or 1)
+            if recompute or (
+                scale != BEST and not finished(runs)
+            ):  # what `table` and `figure` would run themselves, one after the other
                 missing += runs
     collect(missing, recompute=True, jobs=jobs, executor=executor)
 
@@ -58,7 +61,7 @@ def reproduce(
         executed = folder / notebook.name
         known = papermill.inspect_notebook(str(notebook))
         given = {"scale": scale, "seeds": seeds, "recompute": recompute}
-        parameters = {name: value for name, value in given.items() if name in known}
+        parameters = {name: value for name, value in given.items() if name in known and value is not None}
         _play(notebook, executed, parameters)
         page, _ = HTMLExporter().from_notebook_node(nbformat.read(executed, as_version=4))
         executed.with_suffix(".html").write_text(page, encoding="utf-8")
