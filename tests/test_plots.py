@@ -81,3 +81,28 @@ def test_settings_of_the_caller_change_no_byte_of_a_figure(monkeypatch, tmp_path
             assert dict(matplotlib.rcParams) == before
             files.append((made._repr_png_(), *(made.path.with_suffix(end).read_bytes() for end in (".png", ".pdf"))))
     assert files[0] == files[1]
+
+
+def test_panels_of_which_nothing_is_run_are_named_below_those_that_are():
+    figure, axes = plots.panels(8, 4)
+    for place, ax in enumerate(axes):
+        ax.set_title(f"panel {place}")
+        if place in (0, 2, 4, 6):
+            ax.plot([0, 1], [place, 1], label=f"line {place}")
+        else:
+            plots.not_run(ax)
+    plots.legend(axes)
+    plots.without_empty(figure)
+    assert titles(figure) == ["panel 0", "panel 2", "panel 4", "panel 6"]
+    assert figure.get_supxlabel() == "not run at this scale yet: panel 1; panel 3; panel 5; panel 7"
+    first, second, third, fourth = (ax.get_position() for ax in figure.axes)
+    assert first.y0 == second.y0 > third.y0 == fourth.y0 and first.x0 == third.x0  # in their rows
+    assert len(figure.axes[-1].get_legend().get_texts()) == 4
+
+
+def test_of_panels_of_which_none_is_run_one_stays():
+    figure, axes = plots.panels(3, 2)
+    for ax in axes:
+        plots.not_run(ax)
+    plots.without_empty(figure)
+    assert len(figure.axes) == 1

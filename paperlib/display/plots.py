@@ -27,6 +27,7 @@ COLOURS = [
     )
 ]  # fmt: skip
 LINES = ("-", "--", "-.", ":")
+NOT_RUN = "not run at this scale yet"
 ORDER = ("FedAvg", "LocalGC", "GlobalGC", "FedProx", "GC-Fed", "FedNTD", "FedLC", "FedSOL", "FedDecorr", "FedVARP")
 
 
@@ -86,27 +87,46 @@ def panels(count: int, columns: int, size: tuple[float, float] = (3.2, 2.4)) -> 
     return figure, list(grid[:count])
 
 
+def without_empty(figure: Figure) -> None:
+    """Leave out the panels of which nothing is run, and name them below the others."""
+    axes = _panels(figure)
+    kept = [ax for ax in axes if all(text.get_text() != NOT_RUN for text in ax.texts)] or axes[:1]
+    if len(kept) < len(axes):
+        columns = {place.colspan.start for ax in kept if (place := ax.get_subplotspec())}
+        titles = (ax.get_title() for ax in axes if ax not in kept)
+        figure.supxlabel(f"{NOT_RUN}: {'; '.join(titles)}", fontsize=8, color="0.4")
+        _close_up(figure, kept, len(columns))
+
+
 def one_of_alike(figure: Figure) -> None:
     """Keep one of several panels with the same lines and bars, labelled with their number; the others close up."""
-    axes = [ax for ax in figure.axes if ax.get_visible()]
+    axes = _panels(figure)
     groups: dict[object, list[Axes]] = {}
     for ax in axes:
         lines = [(line.get_label(), np.asarray(line.get_xydata()).tobytes()) for line in ax.lines]
         bars = [patch.get_extents().transformed(ax.transData.inverted()).bounds for patch in ax.patches]
         content = (tuple(lines), tuple(np.round(bars, 6).ravel()))
         groups.setdefault(ax if ax.images or ax.collections or not any(content) else content, []).append(ax)
-    if len(groups) == len(axes):
-        return
-    before = axes[0].get_subplotspec()
-    assert before is not None
     kept = [next((ax for ax in alike if ax.get_legend()), alike[0]) for alike in groups.values()]
     for ax, alike in zip(kept, groups.values(), strict=True):
         if len(alike) > 1:
             ax.set_title(f"{alike[0].get_title()}\nand {len(alike) - 1} more, alike")
-    for ax in {*figure.axes} - {*kept}:
-        ax.remove()
+    if len(kept) < len(axes):
+        _close_up(figure, kept, len(kept))
+
+
+def _panels(figure: Figure) -> list[Axes]:
+    """Return the panels of a grid that are in use, without colour bars."""
+    return [ax for ax in figure.axes if ax.get_visible() and ax.get_subplotspec() is not None]
+
+
+def _close_up(figure: Figure, kept: Sequence[Axes], most: int) -> None:
+    """Remove the other panels; those that are kept stand in at most so many columns."""
+    before: Any = kept[0].get_subplotspec()
     rows, columns = before.get_gridspec().get_geometry()
-    wide = min(columns, len(kept))
+    for ax in [ax for ax in figure.axes if ax.get_subplotspec() and ax not in kept]:
+        ax.remove()
+    wide = min(columns, most)
     high = -(-len(kept) // wide)
     grid = figure.add_gridspec(high, wide)
     for ax, place in zip(kept, np.ndindex(high, wide), strict=False):
@@ -210,9 +230,10 @@ def bars(
 
 def legend(axes: Sequence[Axes], size: float = 8) -> None:
     """One legend of what any panel shows, to the right of all panels."""
-    lines = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    if lines:
-        axes[-1].legend(lines.values(), lines, loc="upper left", bbox_to_anchor=(1, 1), fontsize=size)
+    drawn = [ax for ax in axes if ax.get_legend_handles_labels()[1]]
+    lines = {label: line for ax in drawn for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    if drawn:
+        drawn[-1].legend(lines.values(), lines, loc="upper left", bbox_to_anchor=(1, 1), fontsize=size)
 
 
 def partition(counts: Tensor, kind: str = "heatmap", ax: Axes | None = None) -> Axes:
@@ -269,7 +290,7 @@ def images(ax: Axes, pictures: Sequence[Tensor | None]) -> None:
 
 def not_run(ax: Axes) -> None:
     """Say that there is nothing to draw."""
-    ax.text(0.5, 0.5, "not run at this scale yet", ha="center", va="center", transform=ax.transAxes, color="0.4")
+    ax.text(0.5, 0.5, NOT_RUN, ha="center", va="center", transform=ax.transAxes, color="0.4")
     ax.set_xticks([])
     ax.set_yticks([])
 

@@ -290,6 +290,7 @@ def build_figure(paper: str, name: str, spec: FigureSpec, results: Results, path
     """The figure at a scale, from the finished runs. path: that of `ResultFigure`."""
     with plots.style():
         drawn, data = spec.draw(results)
+        plots.without_empty(drawn)
         scale, planned = results.scale, needed(spec, results.seeds)
         if planned and scale == "smoke":
             plots.one_of_alike(drawn)
@@ -302,9 +303,8 @@ def build_figure(paper: str, name: str, spec: FigureSpec, results: Results, path
     result = ResultFigure(f"{name}. {spec.title}", text, drawn, data, path)
     result.runs = done(planned, results)
     if spec.cells is not None:
-        text = "The numbers that the paper states"
-        numbers = TableSpec(text, spec.section, spec.notebook, spec.cells, rows="what", marked=False)
-        result.numbers = build_table(name, numbers, results)
+        what = "The numbers that the paper states", spec.section, spec.notebook, spec.cells
+        result.numbers = build_table(name, TableSpec(*what, rows="what", marked=False), results)
         result.numbers.path = path.with_name(f"{name}_stated")
     return result
 

@@ -6,7 +6,6 @@ measure all methods alike and include it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,7 +63,7 @@ def by_round(panels: Panels, columns: int = 2) -> ExperimentsAndDrawing:
         for ax, (title, curves) in zip(axes, panels.items(), strict=True):
             ax.set_title(title)
             _curves(ax, data[data.panel == title], "test_accuracy", list(curves))
-        _legends(axes, columns, shared=len({tuple(curves) for curves in panels.values()}) == 1)
+        _legends(axes, shared=len({tuple(curves) for curves in panels.values()}) == 1)
         return figure, data
 
     return experiments, draw
@@ -74,15 +73,12 @@ def _curves(ax: Axes, data: pd.DataFrame, column: str, among: Sequence[str]) -> 
     plots.lines(ax, data, "round", column, "method", LABELS[column], window=WINDOW, among=among)
 
 
-def _legends(axes: Sequence[Axes], columns: int, shared: bool) -> None:
-    """One legend of all curves to the right of the first row, or one per panel, with the last one on its right."""
-    outside = axes[min(columns, len(axes)) - 1]
-    for ax in [outside] if shared else axes:
-        panels = axes if shared else [ax]
-        known = {label: line for a in panels for line, label in zip(*a.get_legend_handles_labels(), strict=True)}
-        if known:
-            where: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if ax is outside else {}
-            ax.legend(known.values(), known.keys(), **where)
+def _legends(axes: Sequence[Axes], shared: bool) -> None:
+    """One legend of all curves, or one per panel, with the last one on its right."""
+    plots.legend(axes if shared else axes[-1:])
+    for ax in axes[: 0 if shared else -1]:
+        if ax.lines:
+            ax.legend()
 
 
 def settings_of(dataset: str) -> Panels:
@@ -112,7 +108,7 @@ def two_panels(curves: Mapping[str, Row], make: Make = experiment) -> Draw:
         for ax, column, panel in zip(axes, LABELS, "ab", strict=True):
             ax.set_title(f"({panel})", loc="left")
             _curves(ax, data, column, list(curves))
-        _legends(axes, 2, shared=True)
+        _legends(axes, shared=True)
         return figure, data
 
     return draw

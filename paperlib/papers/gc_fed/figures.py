@@ -98,36 +98,29 @@ def dynamics(results: Results) -> tuple[Figure, pd.DataFrame]:
 def training_dynamics(results: Results) -> tuple[Figure, pd.DataFrame]:
     """Figure 6: smoothed curves at alpha 0.1; the legend gives rounds to a target.
 
-    At scale paper the target is the printed one, else the mean of FedAvg's last ten rounds (and of the seeds). A panel
-    appears if its FedAvg run is finished; the missing panels are named.
+    At scale paper the target is the printed one, else the mean of FedAvg's last ten rounds (and of the seeds), so a
+    panel needs FedAvg's run.
     """
-    panels, missing = {}, []
-    for panel in PANELS:
-        histories = {m: histories_of(results, panel_row(*panel[:3]), m, results.seeds) for m in PLOTTED}
-        if histories["FedAvg"]:
-            panels[panel] = {method: curves for method, curves in histories.items() if curves}
-        else:
-            missing.append(panel_title(*panel[:3]))
     data = []
-    figure, axes = plots.panels(max(len(panels), 1), min(max(len(panels), 1), 2), (4.6, 2.6))
-    for ax, (panel, histories) in zip(axes, panels.items(), strict=False):
-        dataset, model, clients, target = panel
+    figure, axes = plots.panels(len(PANELS), 2, (4.6, 2.6))
+    for ax, (dataset, model, clients, target) in zip(axes, PANELS, strict=True):
+        ax.set_title(panel_title(dataset, model, clients))
+        of_all = {m: histories_of(results, panel_row(dataset, model, clients), m, results.seeds) for m in PLOTTED}
+        histories = {method: curves for method, curves in of_all.items() if curves}
+        if "FedAvg" not in histories:
+            plots.not_run(ax)
+            continue
         means = {method: _mean_history(curves) for method, curves in histories.items()}
         goal = target if results.scale == "paper" else last_mean(means["FedAvg"].test_accuracy.to_numpy())
         reached = {method: rounds_to_target(mean, goal) for method, mean in means.items()}
         when = {m: f"{m} ({'never' if at is None else f'round {at}'})" for m, at in reached.items()}
         plots.curves(ax, histories, {m: when.get(m, m) for m in PLOTTED})
-        ax.set_title(panel_title(dataset, model, clients))
         ax.axhline(goal, color="0.4", linewidth=0.6, linestyle=":")
         ax.legend(title=f"reaches {goal:.1f} %", title_fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
         for method, curves in histories.items():
             for seed, history in enumerate(curves):
                 curve = history[["round", "test_accuracy"]]
                 data.append(curve.assign(dataset=dataset, clients=clients, method=method, seed=seed))
-    if not panels:
-        plots.not_run(axes[0])
-    elif missing:
-        figure.supxlabel(f"not run at this scale yet: {'; '.join(missing)}", fontsize=8, color="0.4")
     return figure, stacked(data, ["round", "test_accuracy", "dataset", "clients", "method", "seed"])
 
 
