@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 
+import pandas as pd
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -14,10 +15,12 @@ from paperlib import Experiment, check, papers, run
 from paperlib.cli import app
 from paperlib.cli.tools import experiment_of
 from paperlib.methods import build
+from paperlib.papers import shipped_runs
 from paperlib.papers.collection import LeftOut
 from paperlib.papers.shipped_runs import descriptions
 from paperlib.reports import gallery
 from paperlib.runs.profile import described
+from paperlib.runs.store import Run, Store
 from paperlib.version import version
 
 
@@ -105,12 +108,16 @@ def test_show_puts_ours_beside_printed_without_running(cli, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_run_makes_the_table_and_a_second_time_reads_it(cli, tmp_path):
+def test_run_makes_the_table_and_a_second_time_reads_it(cli, tmp_path, monkeypatch):
+    t2 = papers.experiments("gc_fed", "T2", scale="smoke", seeds=1)
     first = cli("run", "gc_fed", "T2", "--seeds", "1", "--jobs", "2")
     assert first.exit_code == 0 and "4 of 4 runs are done" in first.output
     kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").glob("*/summary.json")}
     assert len(kept) == 4
-    assert cli("run", "gc_fed", "T2", "--seeds", "1").exit_code == 0
+    monkeypatch.setattr(shipped_runs, "find", lambda e: Run(e, {}, pd.DataFrame({"test_accuracy": [0.0] * e.rounds})))
+    again = cli("run", "gc_fed", "T2", "--seeds", "1")
+    highest = max(Store(tmp_path / "runs").finished(e).summary["best_accuracy"] for e in t2)
+    assert f"4 of these runs are shipped, too: in every round both agree within {highest:.2f}" in again.output
     assert kept == {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").glob("*/summary.json")}
     assert (tmp_path / "figures/smoke/gc_fed/T2.csv").exists()
 
@@ -119,7 +126,7 @@ def test_the_rest_of_a_table_is_what_plan_counts_as_left(cli, tmp_path):
     planned = cli("plan", "gc_fed", "T2", "--seeds", "1", "--scale", "smoke")
     assert [line.split()[1:3] for line in planned.output.splitlines() if " T2 " in line] == [["4", "0"]]
     ran = cli("run", "gc_fed", "T2", "--seeds", "1", "--rest")
-    assert ran.exit_code == 0 and "4 of 4 runs are done" in ran.output
+    assert ran.exit_code == 0 and "4 of 4 runs are done" in ran.output and "shipped, too" not in ran.output
     assert not list((tmp_path / "runs").glob("*/summary.json"))
 
 
