@@ -387,7 +387,7 @@ def asked(argument: str) -> Callable[[Any], object]:
 
 
 def overridden(paper: str) -> Callable[[Any], object]:
-    return lambda overrides: papers.experiments(paper, papers.tables(paper)[-1], overrides=overrides)
+    return lambda overrides: papers.experiments(paper, papers.tables(paper)[-1], scale="smoke", overrides=overrides)
 
 
 def bad_overrides() -> st.SearchStrategy[Any]:
@@ -434,7 +434,7 @@ PLACES |= {
     "hyperparameters paper": Place(bad_names(papers.TITLES), papers.hyperparameters, "paper"),
     "reproduce paper": Place(bad_names(papers.TITLES), reproduce, "paper"),
     "reproduce scale": Place(bad_scales, lambda scale: reproduce("gc_fed", scale=scale), "scale"),
-    "reproduce seeds": Place(bad_wholes(1), lambda n: reproduce("gc_fed", seeds=n), "seeds"),
+    "reproduce seeds": Place(bad_wholes(1, maybe_none=True), lambda n: reproduce("gc_fed", seeds=n), "seeds"),
     "reproduce jobs": Place(bad_wholes(1), lambda n: reproduce("gc_fed", jobs=n), "jobs"),
     "reproduce recompute": Place(bad_truths, lambda x: reproduce("gc_fed", recompute=x), "recompute"),
     **{

@@ -69,10 +69,11 @@ def test_tables_on_disk_hold_texts_as_texts_wherever_they_stand(text, tmp_path):
     cell |= {"status": text, "printed_status": ""}
     results = ResultTable({(text, q): [cell[q]] for q in QUANTITIES}, index=pd.Index([text], name=text))
     results.title, results.caption, results.path, results.lower_is_better = text, text, tmp_path / "results", ()
+    results.heads = {text: text}
     rows = pd.DataFrame({text: [text]}, index=pd.Index([text], name=text))
     for saved in (results.save(), DescriptionTable(text, text, rows, tmp_path / "description").save()):
         page = saved.path.with_suffix(".html").read_text(encoding="utf-8")
-        assert Texts(page).tags <= {"p", "br", "b", "u", "div", "table", "thead", "tbody", "tr", "th", "td"}
+        assert Texts(page).tags <= {"p", "br", "b", "u", "small", "div", "table", "thead", "tbody", "tr", "th", "td"}
         plain = html.unescape(page.replace("<br>", "\n"))  # captions break where their text does
         assert plain.count(text) >= 3  # pandas writes line breaks of a cell in another way
         source = saved.path.with_suffix(".tex").read_text(encoding="utf-8")

@@ -105,7 +105,7 @@ def test_a_methods_own_option_goes_before_the_training_field_of_that_name():
 
 def test_an_overridden_table_makes_its_runs_says_so_and_has_its_own_place(tmp_path, monkeypatch):
     monkeypatch.setenv("PAPERLIB_FIGURES", str(tmp_path))
-    given = {"seeds": 1, "store": tmp_path / "runs"}
+    given = {"scale": "smoke", "seeds": 1, "store": tmp_path / "runs"}
     plain = papers.table("gc_fed", "T2", **given)
     overrides = {"FedProx": {"mu": 0.01}, "LocalGC": {"border": 0.5}, "all": {}}
     table = papers.table("gc_fed", "T2", overrides=overrides, **given)
@@ -123,7 +123,8 @@ def read_json(path):
 
 
 def test_an_overridden_figure_says_so(tmp_path):
-    figure = papers.figure("gc_fed", "F4", compute=False, store=tmp_path, overrides={"all": {"clip": 10.0}})
+    overrides = {"all": {"clip": 10.0}}
+    figure = papers.figure("gc_fed", "F4", scale="smoke", compute=False, store=tmp_path, overrides=overrides)
     assert figure.caption.endswith(" With all: clip = 10.0.") and figure.path.parent.name == "overridden"
 
 
