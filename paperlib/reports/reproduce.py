@@ -42,8 +42,8 @@ def reproduce(
         check_paper(paper)
     scale = scale_name(scale, BEST)
     truth("recompute", recompute)
-    for name, value in (("seeds", seeds), ("jobs", jobs)):
-        whole(name, 1 if value is None else value, 1)
+    for name, value in ({"jobs": jobs} | ({} if seeds is None else {"seeds": seeds})).items():
+        whole(name, value, 1)
     chosen = list(dict.fromkeys(names)) or list(papers.TITLES)
     missing = []
     for paper in chosen:
