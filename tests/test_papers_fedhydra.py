@@ -336,7 +336,7 @@ def test_a_method_looks_the_same_in_panels_that_lack_others_and_the_legend_names
     )
     assert len(set(whole.values())) == len(whole) == 6
     assert one == {"FedHydra": whole["FedHydra"]}
-    assert [text.get_text() for text in drawn.axes[-1].get_legend().get_texts()] == list(whole)
+    assert [text.get_text() for text in drawn.axes[1].get_legend().get_texts()] == list(whole)
 
 
 # -- numbers of the text
