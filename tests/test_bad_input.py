@@ -791,7 +791,7 @@ def test_a_folder_that_cannot_be_written_gets_a_sentence(tmp_path, monkeypatch):
 def test_a_process_ends_with_status_2_and_no_traceback(watched):
     environment = os.environ | {"PYTHONPATH": str(NOTEBOOKS.parent)}
     command = [sys.executable, "-c", "from paperlib.cli import app; app(prog_name='paperlib')"]
-    for words, said in ((["show", "gc_fed", "T1", "--scale", "../x"], "unknown scale '../x'; choose one of best, smoke"),
+    for words, said in ((["show", "gc_fed", "T1", "--scale", "../x"], "unknown scale '../x'; choose one of best"),
                         (["run", "gc_fed", "T5", "--seeds", "many"], "--seeds")):  # fmt: skip
         ended = subprocess.run([*command, *words], env=environment, capture_output=True, text=True, cwd=watched)
         assert ended.returncode == 2 and said in ended.stdout + ended.stderr
