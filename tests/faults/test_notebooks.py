@@ -54,7 +54,8 @@ def test_a_parameter_of_any_yaml_type_works_or_has_one_sentence(name, tmp_path, 
     def begin(*_):
         raise Begun
 
-    monkeypatch.setattr(papers, "needed", begin)
+    for listing in ("needed", "by_column"):
+        monkeypatch.setattr(papers, listing, begin)
     notebook, possible = load_notebook_node(str(NOTEBOOKS / "gc_fed" / "small_scale.ipynb")), set()
     for text in VALUES:
         try:
