@@ -253,6 +253,7 @@ def runs_behind(paper: str, name: str, **how: Any) -> pd.DataFrame:
 
 def _results(paper: str, name: str, request: Request) -> Results:
     """Return the runs behind a table or figure; runs with overrides are never shipped, so missing ones are made."""
+    columns = _columns(paper, spec(paper, name), request)  # before runs are made, which may change the nearest scale
     planned = _experiments(paper, name, replace(request, only=None))
     chosen, store = set(planned if request.only is None else _experiments(paper, name, request)), request.store
     shipped = not getattr(FIGURES[paper].get(name), "tensors", False)
@@ -272,7 +273,6 @@ def _results(paper: str, name: str, request: Request) -> Results:
         runs |= collect([e for e in now if e not in usual], recompute=True, **how)
     else:
         runs |= finished(planned, store, shipped)
-    columns = _columns(paper, spec(paper, name), request)
     parts = {scale: Results(runs, scale, request.seeds) for scale, _ in columns.values()}
     if "" in columns:
         return parts[columns[""][0]]

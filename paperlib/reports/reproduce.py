@@ -49,9 +49,8 @@ def reproduce(
     for paper in chosen:
         for name in (*papers.tables(paper), *papers.figures(paper)):
             runs = papers.experiments(paper, name, scale=scale, seeds=seeds or 1)
-            if recompute or (
-                scale != BEST and not finished(runs)
-            ):  # what `table` and `figure` would run themselves, one after the other
+            # What `table` and `figure` would run themselves, one after the other; at scale best they run nothing.
+            if recompute or (scale != BEST and not finished(runs)):
                 missing += runs
     collect(missing, recompute=True, jobs=jobs, executor=executor)
 
