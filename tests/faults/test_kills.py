@@ -175,7 +175,7 @@ def _starved(e: Experiment, store: Path) -> None:
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
         if row["round"] > 5:
-            hold.append(bytearray(2**20))
+            hold.append(bytearray(2**26))  # too large for malloc to find it among what was freed
 
     hold: list[bytearray] = []
     store_module.ALLOWED = float("inf")  # in this process, which ends
