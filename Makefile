@@ -92,5 +92,5 @@ lab: setup  ## open the start page of the notebooks
 	"$(PYTHON)" -m venv .venv
 	case "$$("$(PYTHON)" -c 'import platform as p, sys; print(sys.version_info[:2], p.system(), p.machine())')" in \
 	    "(3, 11) Linux x86_64") .venv/bin/pip install -q --require-hashes --no-deps -r hashes.txt;; esac
-	.venv/bin/pip install -q -c constraints.txt -e ".[notebooks,cluster,site,pack,dev]"
+	.venv/bin/pip install -q -c constraints.txt -e ".[notebooks,cluster,site,dev]"
 	touch $@

@@ -688,12 +688,12 @@ few = st.integers(max_value=0).map(str)
 COMMAND_LINES = st.one_of(
     TYPED.map(lambda w: ["list", w]),
     few.map(lambda n: ["list", "gc_fed", "--seeds", n]),
-    st.tuples(st.sampled_from(["show", "run", "ship"]), TYPED).map(lambda p: [p[0], p[1], "T5"]),
-    st.tuples(st.sampled_from(["show", "run", "ship"]), TYPED).map(lambda p: [p[0], "gc_fed", p[1]]),
+    st.tuples(st.sampled_from(["show", "run"]), TYPED).map(lambda p: [p[0], p[1], "T5"]),
+    st.tuples(st.sampled_from(["show", "run"]), TYPED).map(lambda p: [p[0], "gc_fed", p[1]]),
     st.tuples(st.sampled_from(["show", "run"]), st.sampled_from(["T1", "T5", "F5"]), SCALES).map(
         lambda p: [p[0], "gc_fed", p[1], "--scale", p[2]]
     ),
-    st.tuples(st.sampled_from(["show", "run", "ship"]), few).map(lambda p: [p[0], "gc_fed", "T5", "--seeds", p[1]]),
+    st.tuples(st.sampled_from(["show", "run"]), few).map(lambda p: [p[0], "gc_fed", "T5", "--seeds", p[1]]),
     few.map(lambda n: ["run", "gc_fed", "T5", "--jobs", n]),
     st.tuples(st.sampled_from(["run", "plan"]), TYPED).map(lambda p: [p[0], "gc_fed", "T5", "--only", p[1]]),
     TYPED.map(lambda w: ["plan", w]),
@@ -702,7 +702,6 @@ COMMAND_LINES = st.one_of(
     TYPED.map(lambda w: ["reproduce", w]),
     SCALES.map(lambda w: ["reproduce", "gc_fed", "--scale", w]),
     st.tuples(st.sampled_from(["--jobs", "--seeds"]), few).map(lambda p: ["reproduce", "gc_fed", *p]),
-    SCALES.map(lambda w: ["ship", "gc_fed", "T5", "--scale", w]),
     SCALES.filter(lambda w: not re.fullmatch(r"[\d.]+\s*(s|min|h|d)", w.strip())).map(
         lambda w: ["plan", "gc_fed", "T5", "--budget", w]
     ),
@@ -718,11 +717,11 @@ COMMAND_LINES = st.one_of(
 USAGE = st.one_of(
     TYPED.map(lambda w: [w]),
     st.sampled_from(COMMANDS).map(lambda c: [c, "--nonsense"]),
-    st.sampled_from([["show"], ["run"], ["ship"], ["show", "gc_fed"], ["run", "gc_fed"], ["ship", "gc_fed"],
+    st.sampled_from([["show"], ["run"], ["show", "gc_fed"], ["run", "gc_fed"],
                      ["profile"], ["list", "gc_fed", "T5"], ["scorecard", "gc_fed"], ["methods", "gc_fed", "T5"]]),
     st.tuples(
         st.sampled_from([["list", "--seeds"], ["show", "gc_fed", "T5", "--seeds"], ["run", "gc_fed", "T5", "--jobs"],
-                         ["reproduce", "--jobs"], ["ship", "gc_fed", "T5", "--seeds"],
+                         ["reproduce", "--jobs"],
                          ["profile", "dataset=digits", "--rounds"]]),
         st.sampled_from(["x", "1.5", "nan", "", "1e3", "None", "ten", "0x1", "1,0", "'", "[red]"]),
     ).map(lambda p: [*p[0], p[1]]),

@@ -155,11 +155,6 @@ def test_a_part_of_a_table_can_be_planned_and_run(cli, tmp_path):
         (("reproduce", "gc_fed", "nosuch"), "unknown paper 'nosuch'"),
         (("reproduce", "--scale", "tiny"), "unknown scale 'tiny'"),
         (("reproduce", "gc_fed", "--scale", "tiny"), "unknown scale 'tiny'; choose one of best, smoke"),
-        (("ship", "gc_fed", "T5", "--scale", "paper"), "none of the"),
-        (
-            ("ship", "gc_fed", "T5", "--scale", "paper", "--only", "dataset=cifar10", "--only", "alpha=0.05"),
-            "none of the 78 runs of T5",
-        ),
     ],
 )
 def test_bad_input_ends_with_one_sentence_and_status_2(cli, words, sentence):

@@ -246,32 +246,6 @@ def export(
         say(f"written to {write_all(folder)}")
 
 
-@app.command()
-def ship(
-    paper: Paper, names: list[str], scale: Scale = "small", budget: Budget = None, seeds: Seeds = 3, only: Cells = None
-) -> None:
-    """Add this machine's finished runs of some tables or figures to data/reference; with --only, those of a part."""
-    from paperlib import papers
-    from paperlib.papers import index, shipped_runs
-    from paperlib.papers.collection import finished
-    from paperlib.papers.scales import scale_name
-
-    with sentences():
-        needs_checkout("ship")
-        scale = scale_name(chosen_scale(scale, budget, {paper: names}, seeds, only=only))
-        fields = chosen_fields(only)
-        grids = [papers.experiments(paper, name, scale=scale, seeds=seeds, only=fields) for name in names]
-        experiments = sum(grids, [])
-        runs = finished(experiments, shipped=False).values()
-        if not runs:
-            raise ValueError(
-                f"none of the {len(experiments)} runs of {', '.join(names)} at scale {scale} is finished here"
-            )
-        total = shipped_runs.ship(runs, f"{paper}-{scale}")
-        index.update(f"{paper}-{scale}")
-        console.print(f"{len(runs)} runs shipped; data/reference/{paper}-{scale} now holds {total}")
-
-
 def print_result(result: Any, paper: str, name: str, scale: str, seeds: int) -> None:
     """Print a table of results in parts that fit the terminal, anything else as it says itself; then the caption."""
     from paperlib.display.tables import ResultTable

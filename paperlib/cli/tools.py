@@ -60,29 +60,6 @@ def partition(
 
 
 @app.command()
-def pack(
-    name: Annotated[str, typer.Argument(help="of the data set; it becomes <name>.npz in the data directory")],
-    source: Annotated[
-        str, typer.Argument(help="folder with a subfolder per class; or .zip, .parquet, .tar, .npz, ...")
-    ],
-    size: Annotated[int | None, typer.Option(help="height and width in pixels, if images must be resized")] = None,
-    test_share: Annotated[
-        float, typer.Option(help="where there is no test or validation set: share of the test set")
-    ] = 0.2,
-) -> None:
-    """Make a data set of images of one's own, to be used by its name like any other."""
-    from paperlib.data.datasets import load
-    from paperlib.packing import pack_from
-
-    with sentences("nothing was written"):
-        for note in pack_from(name, source, size, test_share):
-            say(f"{note}.")
-        packed = load(name)
-        counts = f"{len(packed.train_labels):,} training and {len(packed.test_labels):,} test images"
-        say(f"{counts} of {packed.num_classes} classes, shape {packed.shape}, in {packed.source}")
-
-
-@app.command()
 def verify(store: Annotated[str, typer.Argument(help="folder of the runs; without it the usual one")] = "") -> None:
     """Check every file of a store against its checksum; ends with 1 where one is damaged, and says what mends it."""
     from paperlib.runs.store import Store
