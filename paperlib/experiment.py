@@ -47,7 +47,8 @@ class Experiment:
         server trains; further rounds start from the server's model. One-shot FedAvg is "fedavg" with one round.
     client_models: architecture of every client of a one-shot run; empty: all have the server's, ``model``.
     pixels: images are scaled to mean 0 and standard deviation 1 per channel ("standard"), or stay in [0, 1] ("unit").
-    seed: of all randomness except the partition. eval_every: rounds between evaluations on the test set.
+    seed: of all randomness except the partition. eval_every: rounds between evaluations.
+    evaluate_on: the test set ("test"), or the test_size training images after the first train_size ("validation").
     precision: "float32"; "tf32": matrix products of rounded factors, on a GPU only; "bfloat16": networks compute in
         bfloat16 (torch's autocast), while parameters and updates stay float32.
     measure: further quantities recorded at every evaluation, names of `paperlib.runs.measures.MEASURES`; they cost time
@@ -90,6 +91,7 @@ class Experiment:
     precision: str = option("float32", choices=("float32", "tf32", "bfloat16"))
     client_models: tuple[str, ...] = ()
     pixels: str = option("standard", choices=("standard", "unit"))
+    evaluate_on: str = option("test", choices=("test", "validation"))
 
     def __new__(cls, *_: object, **fields: object) -> "Experiment":
         check_fields(fields, "Experiment: ")  # before Python says no more than that an argument is unexpected

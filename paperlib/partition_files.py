@@ -41,8 +41,8 @@ def keep(given: Any) -> tuple[str, int]:
     """Keep a partition on this machine; return its name, ``sha256:...``, and its number of clients.
 
     given: the path of a file, or one sequence of indices per client, as a list, array, mapping or `Partition`. A file
-    is our own (see `write`), or has lists of indices in JSON, one per client or under the client's name, also as LEAF's
-    ``x`` of every user; NIID-Bench's net_dataidx_map.txt; an array [clients, n] in .npy; an array per client in .npz.
+    is our own (see `write`), or has lists of indices in JSON, one per client or under the client's name; an array
+    [clients, n] in .npy; an array per client in .npz.
 
     Raises ValueError, in one sentence, for anything else, anything pickled, and negative or repeated indices.
     """
@@ -142,14 +142,7 @@ def _read(path: Path) -> Any:
         raise ValueError(f"pickled data are not read, because they can run any code; {CONVERT}")
     if content.startswith((b"PK", b"\x93NUMPY")):
         return _arrays(content)
-    text = content.decode()
-    try:
-        return json.loads(text, object_pairs_hook=_once)
-    except json.JSONDecodeError as error:
-        if re.sub(r"\d+\s*:\s*\[[\d\s,]*\]", "", text).strip("{}, \r\n\t"):
-            raise ValueError(f"it is neither JSON ({error}) nor lines of client: [indices]") from None
-    pairs = re.findall(r"(\d+)\s*:\s*\[([\d\s,]*)\]", text)
-    return _once([(client, list(map(int, re.findall(r"\d+", indices)))) for client, indices in pairs])
+    return json.loads(content, object_pairs_hook=_once)
 
 
 def _arrays(content: bytes) -> Any:
@@ -182,9 +175,6 @@ def _clients(content: Any) -> tuple[list[Any], dict[str, Any]]:
         about = {key: content[key] for key in ("samples", "labels_sha256") if key in content}
         return _clients(content["clients"])[0], about
     if isinstance(content, Mapping):
-        users = content.get("users_data", content.get("user_data"))
-        if users is not None:
-            content = {user: [_number(image) for image in data["x"]] for user, data in users.items()}
         numbers = {name: int(end[0]) for name in content if (end := re.search(r"\d+$", str(name)))}
         if len(set(numbers.values())) == len(content):  # client_9 comes before client_10; other names stay in order
             content = {name: content[name] for name in sorted(numbers, key=lambda name: numbers[name])}
@@ -194,12 +184,6 @@ def _clients(content: Any) -> tuple[list[Any], dict[str, Any]]:
     labels = getattr(content, "labels", None)  # of a `Partition`
     about = {} if labels is None else {"samples": len(labels), "labels_sha256": digest(labels.cpu().numpy())}
     return list(content), about
-
-
-def _number(image: Any) -> Any:
-    """The index in a name of an image such as img_1016_label_6.png, as in FedGloSS; anything else as it is."""
-    named = re.fullmatch(r"img_(\d+)_label_\d+\.\w+", image) if isinstance(image, str) else None
-    return int(named[1]) if named else image
 
 
 def _checked(indices: Any, client: int, owner: dict[int, int]) -> list[int]:

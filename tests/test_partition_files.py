@@ -42,16 +42,10 @@ def save(name, content):
 
 # -- what is read
 
-LEAF = {"users": [2, 0, 1, 3], "num_samples": [4, 3, 2, 1]}
 FORMS = {
     "a list of lists: a.json": CLIENTS,
     "a mapping: b.json": {str(k): CLIENTS[k] for k in (1, 0, 3, 2)},
     "ours: c.json": {"format": 1, "about": {"seed": 3}, "clients": CLIENTS},
-    "LEAF: d.json": LEAF | {"user_data": {str(k): {"x": CLIENTS[k], "y": [0]} for k in LEAF["users"]}},
-    "FedGloSS: e.json": LEAF
-    | {"users_data": {str(k): {"x": [f"img_{i}_label_6.png" for i in CLIENTS[k]], "y": []} for k in LEAF["users"]}},
-    "NIID-Bench: f.txt": "{\n" + "".join(f"{k}: [\n{str(i)[1:-1]}\n]\n" for k, i in enumerate(CLIENTS)) + "}\n",
-    "a dict of Python: g.txt": str(dict(enumerate(CLIENTS))),
     "an array per client: h.npz": BY_NAME,
 }
 
@@ -163,13 +157,12 @@ WRONG = {
     "number": (3, "it is 3, but must be a name, a file, or a list of indices for every client"),
     "null": ("null", "it is None, but must be"),
     "empty": ([], "no client has an index"),
-    "empty file": ("", "no client has an index"),
-    "words": ("0: [1, a]", "it is neither JSON"),
+    "empty file": ("", "Expecting value"),
+    "words": ("0: [1, a]", "Extra data"),
     "deep": (DEEP, "nested too deep"),
     "no lists": ({"clients": 3}, "it is 3, but must be"),
     "one name twice": ('{"0": [1], "0": [2]}', "'0' stands in it twice"),
     "another format": ({"format": 2, "clients": [[0]]}, "its format is 2, but must be 1"),
-    "users without x": ({"user_data": {"0": {"y": [1]}}}, "'x'"),
 }
 
 

@@ -1,5 +1,5 @@
-"""Six methods that are newer than the papers; importing this package registers them."""
+"""MOON, and six methods that are newer than the papers; importing this package registers them."""
 
-from newer_methods import fedawa, fedmuon, fednsam, fedvls, fedwmsam, fixbn
+from newer_methods import fedawa, fedmuon, fednsam, fedvls, fedwmsam, fixbn, moon
 
-__all__ = ["fedawa", "fedmuon", "fednsam", "fedvls", "fedwmsam", "fixbn"]
+__all__ = ["fedawa", "fedmuon", "fednsam", "fedvls", "fedwmsam", "fixbn", "moon"]

@@ -24,6 +24,7 @@ class FedAWA(FedAvg):
     excludes = NEEDS_UPDATE
     steps: int = option(1, at_least=1)
     eta: float = option(0.001, above=0, at_most=1e6)
+    grid = ({"eta": 0.0003}, {"eta": 0.001}, {"eta": 0.003})
 
     def server_init(self, theta: Tensor) -> State:
         sizes = self.context.sizes.to(theta)

@@ -38,6 +38,7 @@ class FedMuon(FedAvg):
     beta: float = option(0.98, at_least=0, below=1)
     eta: float = option(0.5, above=0)
     steps: int = option(5, at_least=1)
+    grid = ({"eta": 0.17}, {"eta": 0.5}, {"eta": 1.5})
 
     def setup(self, context: Context) -> FedAvg:
         if context.experiment.momentum_buffer != "reset":

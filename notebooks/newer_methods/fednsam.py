@@ -31,6 +31,7 @@ class FedNSAM(FedAvg):
     gamma: float = option(0.85, at_least=0, below=1)
     rho: float = option(0.05, at_least=0)
     perturbation: str = option("momentum", choices=("momentum", "gradient"))
+    grid = ({"rho": 0.01}, {"rho": 0.03}, {"rho": 0.1})
 
     def server_init(self, theta: Tensor) -> State:
         return super().server_init(theta) | {"m": torch.zeros_like(theta)}

@@ -28,6 +28,7 @@ class FedVLS(FedAvg):
 
     lambda_: float = option(1.0, at_least=0)
     beta: float = option(0.005, at_least=0)
+    grid = ({"lambda_": 0.1}, {"lambda_": 0.3}, {"lambda_": 1.0})
 
     def logit_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         counts = batch.counts.to(logits.dtype)

@@ -30,6 +30,7 @@ class FedWMSAM(FedAvg):
     excludes = {Scaffold: "both correct the drift with control variates of their own"}
     rho: float = option(0.01, at_least=0)
     alpha: float = option(0.1, above=0, below=1)
+    grid = ({"rho": 0.003}, {"rho": 0.01}, {"rho": 0.03})
 
     def server_init(self, theta: Tensor) -> State:
         zero = torch.zeros_like(theta)

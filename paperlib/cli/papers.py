@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.padding import Padding
 from rich.text import Text
 
 from paperlib.checks import one_line
-from paperlib.cli.terminal import CORES, WIDE, app, console, errors, print_frame, say, sentences
+from paperlib.cli.terminal import CORES, WIDE, Jobs, Json, answer, app, console, errors, print_frame, say, sentences
 from paperlib.paths import needs_checkout
 
 Paper = Annotated[str, typer.Argument(help="fedgps, fedacd, gc_fed, fedhydra or fedimpro")]
@@ -22,7 +21,6 @@ Budget = Annotated[
     str | None, typer.Option(help="instead of a scale: operations per run, such as 1e14, or time for all, such as 2h")
 ]
 Seeds = Annotated[int, typer.Option(help="number of seeds, 0 to seeds - 1")]
-Jobs = Annotated[int, typer.Option(help="processes that work on different runs side by side")]
 Where = Annotated[str, typer.Option(help="processes of this machine, or tasks on ray")]
 Address = Annotated[str | None, typer.Option(help="with ray: the cluster, auto for the one this machine belongs to")]
 Gpus = Annotated[float | None, typer.Option(help="with ray: GPUs of one run, such as 0.25 for four on each")]
@@ -32,7 +30,9 @@ Cells = Annotated[list[str] | None, typer.Option("--only", help="field=value of 
 
 @app.command("list")
 def list_(
-    paper: Annotated[str, typer.Argument(help="one of the papers, which is quicker than all")] = "", seeds: Seeds = 3
+    paper: Annotated[str, typer.Argument(help="one of the papers, which is quicker than all")] = "",
+    seeds: Seeds = 3,
+    json: Json = False,
 ) -> None:
     """Papers, their tables and figures, and how many runs are done at which scale."""
     import pandas as pd
@@ -62,7 +62,7 @@ def list_(
             print_frame(pd.DataFrame.from_dict(rows, orient="index"), f"{papers.TITLES[chosen]} ({chosen})")
             if missing := [name for name in PAPERS[chosen].names if name not in names]:
                 say(f"Not there: {', '.join(missing)}.")
-        console.print(f"Runs done at each scale, with {seeds} seeds: in brackets here, the others are shipped.")
+        say(f"Runs done at each scale, with {seeds} seeds: in brackets here, the others are shipped.")
 
 
 @app.command()
@@ -73,6 +73,7 @@ def show(
     budget: Budget = None,
     seeds: Annotated[int | None, typer.Option(help="number of seeds; as many as any run of it is finished in")] = None,
     runs: Annotated[bool, typer.Option("--runs", help="the runs behind every cell, by digest")] = False,
+    json: Json = False,
 ) -> None:
     """Print a table beside what we have of it; nothing is run."""
     from paperlib import papers
@@ -182,6 +183,7 @@ def plan(
     seeds: Seeds = 3,
     jobs: Jobs = CORES,
     only: Cells = None,
+    json: Json = False,
 ) -> None:
     """Estimate the cost of tables and figures before any run: runs, samples, operations, and hours on this machine."""
     from paperlib.papers.scales import RULES
@@ -197,13 +199,12 @@ def plan(
         print_frame(planning.as_text(table), f"{named}, {seeds} seeds")
         had = min(1.0, (time.process_time() - busy) / (time.perf_counter() - began))
         say(f"{planning.NOTE} {planning.LOAD.format(had)}")
-        console.print()
         for line in planning.settings(paper, scale, name, chosen_fields(only)) if paper else ():
-            console.print(Padding(Text(line), (0, 0, 0, 2)))
+            say(f"- {line}")
 
 
 @app.command()
-def scorecard() -> None:
+def scorecard(json: Json = False) -> None:
     """Judge how far the tables are reproduced, and which of the papers' claims hold in our runs."""
     from paperlib import papers
     from paperlib.reports import gallery
@@ -254,6 +255,12 @@ def print_result(result: Any, paper: str, name: str, scale: str, seeds: int) -> 
     if not isinstance(result, ResultTable):
         say(repr(result))
         return
+    caption = result.caption.replace(
+        REST, f"paperlib run {paper} {name} --scale {scale} --seeds {seeds} --rest runs the rest"
+    )
+    if answer:
+        print_frame(result, result.title)
+        return say(caption)
     text = result.text(("[bold]", "[/bold]"), escape=escape).map(Text.from_markup)
     columns: Any = text.columns
     heads = [f"{label}\n{result.heads.get(label, '')}\n".replace("\n\n", "\n") for label, _ in columns]
@@ -262,8 +269,7 @@ def print_result(result: Any, paper: str, name: str, scale: str, seeds: int) -> 
     fit = 2 * max(1, (console.width - 20) // 45)
     for first in range(0, text.shape[1], fit):
         print_frame(text.iloc[:, first : first + fit], "" if first else result.title)
-    rest = f"paperlib run {paper} {name} --scale {scale} --seeds {seeds} --rest runs the rest"
-    say(result.caption.replace(REST, rest))
+    say(caption)
 
 
 def chosen_fields(words: list[str] | None) -> dict[str, list[Any]] | None:

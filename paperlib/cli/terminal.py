@@ -3,12 +3,13 @@
 import contextlib
 import gc
 import io
+import json
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE
@@ -22,20 +23,41 @@ from paperlib.checks import one_line
 CORES = os.cpu_count() or 1
 SHORT = 24  # characters of a column that is not folded
 WIDE = 150  # characters per line, from which on less important columns are shown
+Jobs = Annotated[int, typer.Option(help="processes that work on different runs side by side")]
 app = typer.Typer(no_args_is_help=True)
 console, errors = Console(), Console(stderr=True)
 
 
+answer: dict[str, list[Any]] = {}  # with --json: what is printed in the end, tables and notes
+
+
+def _in_json(wanted: bool) -> None:
+    answer.clear()
+    if wanted:
+        answer.update(tables=[], notes=[])
+
+
+Json = Annotated[bool, typer.Option("--json", callback=_in_json, help="print one JSON object, for programs")]
+
+
 def say(text: object) -> None:
     """Print a text as it is; the terminal wraps it."""
-    console.print(text, soft_wrap=True, markup=False, highlight=False)
+    if answer:
+        answer["notes"].append(str(text))
+    else:
+        console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 def print_frame(frame: Any, title: str = "") -> None:
-    """Print a table of texts, its index first: short columns whole, numbers to the right, long texts folded."""
+    """Print a table, its index first: short columns whole, numbers to the right, long texts folded."""
+    if answer:
+        flat = frame.set_axis([" | ".join(c) if isinstance(c, tuple) else c for c in frame], axis="columns")
+        records = flat.reset_index(names=frame.index.name or "row").to_json(orient="records")
+        answer["tables"].append({"title": title, "rows": json.loads(records)})
+        return
     view = Table(box=SIMPLE, title=escape(title) or None, title_justify="left")
     texts = frame.reset_index(names=str(frame.index.name or ""))
-    texts = texts.map(lambda text: text if isinstance(text, Text) else Text(str(text)))
+    texts = texts.map(lambda x: x if isinstance(x, Text) else Text(f"{x:.4g}" if isinstance(x, float) else str(x)))
     for name, column in texts.items():
         short = all(len(text) <= SHORT for text in column)
         number = sum(text.plain[:1] in "+-<0123456789" for text in column) > len(column) / 2
@@ -67,12 +89,16 @@ def sentences(stopped: str = "the same command continues from here") -> Iterator
         gc.enable()
     try:
         yield
+        if answer:
+            print(json.dumps(answer))
     except (ValueError, OSError, WorkerDied) as error:  # OSError: a folder that cannot be written, a full disk
         code = refused(error)
         raise typer.Exit(1 if isinstance(error, WorkerDied) else code) from None
     except KeyboardInterrupt:
         errors.print(f"\nstopped; {stopped}")
         raise typer.Exit(130) from None
+    finally:
+        answer.clear()
 
 
 def refused(error: Exception) -> int:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paperlib.cli.terminal import app, console, print_frame, say, sentences
+from paperlib.cli.terminal import CORES, Jobs, Json, answer, app, console, print_frame, say, sentences
 
 
 @app.command()
@@ -78,7 +78,9 @@ def verify(store: Annotated[str, typer.Argument(help="folder of the runs; withou
 
 
 @app.command()
-def diagnose(run: Annotated[str, typer.Argument(help="a finished run: digest, folder or experiment.json")]) -> None:
+def diagnose(
+    run: Annotated[str, typer.Argument(help="a finished run: digest, folder or experiment.json")], json: Json = False
+) -> None:
     """Find out why a run diverges: signs in its history, the known failure that fits, the change that mends it."""
     from paperlib.papers.collection import finished
     from paperlib.reports import diagnosis
@@ -93,7 +95,9 @@ def diagnose(run: Annotated[str, typer.Argument(help="a finished run: digest, fo
 
 
 @app.command()
-def methods(name: Annotated[str, typer.Argument(help="one method in full, such as gc_fed")] = "") -> None:
+def methods(
+    name: Annotated[str, typer.Argument(help="one method in full, such as gc_fed")] = "", json: Json = False
+) -> None:
     """The methods side by side: source, memory, traffic, tables. With a name: its options, hooks, combinations."""
     from paperlib.reports import method_table
 
@@ -108,6 +112,22 @@ def methods(name: Annotated[str, typer.Argument(help="one method in full, such a
             print_frame(part)
         say(method_table.NOTE)
         print_frame(method_table.one_shot_methods().set_axis(words, axis="columns"), "one-shot methods")
+
+
+@app.command()
+def duel(
+    file: Annotated[Path, typer.Argument(help="Python file that registers one method or several")],
+    setting: Annotated[str, typer.Option(help="of the league, such as digits")] = "digits",
+    jobs: Jobs = CORES,
+    json: Json = False,
+) -> None:
+    """Tune a method of one's own by the rule of the league, and show its place among all others."""
+    from paperlib.reports import duel as league
+
+    with sentences():
+        table = league.duel(*league.registered_by(file), setting=setting, jobs=jobs, progress=not answer)
+        print_frame(table, f"the league on {setting}")
+        say(f"digest of all runs: {table.attrs['digest']}")
 
 
 def experiment_of(words: list[str]) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from paperlib.data.datasets import Dataset
 from paperlib.federated.client_states import ClientStates
 from paperlib.federated.evaluation import Scores
 from paperlib.federated.method import FedAvg, State
@@ -23,6 +24,7 @@ class Progress:
     clients: client -> its persistent state, only for clients that have taken part and methods that keep one.
     devices, machines: name -> rounds that were played there, in the order of their first.
     finite_models: client -> bool [], False if its local model of the last round has a NaN or an infinity.
+    test: the data set with its test images, which methods never see.
     """
 
     round: int
@@ -33,11 +35,13 @@ class Progress:
     devices: Counter[str] = field(default_factory=Counter)
     machines: Counter[str] = field(default_factory=Counter)
     finite_models: dict[int, Tensor] = field(default_factory=dict)
+    test: Dataset | None = None
 
     def on(self, here: torch.device | str) -> "Progress":
-        """A copy on this device, without ``finite_models``."""
+        """A copy on this device of what a run saves."""
         server = {name: tensor.to(here, copy=True) for name, tensor in self.server.items()}
-        return replace(self, theta=self.theta.to(here), buffers=self.buffers.to(here), server=server, finite_models={})
+        theta, buffers = self.theta.to(here), self.buffers.to(here)
+        return replace(self, theta=theta, buffers=buffers, server=server, finite_models={}, test=None)
 
     @property
     def finite(self) -> bool:
@@ -67,13 +71,14 @@ class LocalModel:
 
 @dataclass
 class RoundSnapshot:
-    """A measure's input: the state after a round's aggregation, the local models before it, the global scores."""
+    """A measure's input: state after a round's aggregation, local models before it, global scores, test images."""
 
     method: FedAvg
     progress: Progress
     local_models: list[LocalModel]
     scores: Scores
     pool: Executor
+    test: Dataset
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -20,11 +21,14 @@ from paperlib.timing import part, seconds_now
 
 
 def bind(method: FedAvg, context: Context, dtype: torch.dtype = torch.float32) -> Progress:
-    """Bind a method to a run; returns the state before round 1."""
+    """Bind a method to a run, without the test images; returns the state before round 1."""
+    whole = context.data
+    none = whole.test_images[:0].clone(), whole.test_labels[:0].clone()  # views would share memory with them
+    context.data = replace(whole, test_images=none[0], test_labels=none[1])
     method.setup(context)
     net, device = context.net, context.data.device
     theta = net.initial(torch_rng(context.experiment.seed, "initial parameters")).to(device, dtype)
-    return Progress(0, theta, net.initial_buffers().to(device, dtype), method.server_init(theta))
+    return Progress(0, theta, net.initial_buffers().to(device, dtype), method.server_init(theta), test=whole)
 
 
 def sampled_clients(experiment: Experiment, round: int) -> list[int]:
@@ -72,9 +76,10 @@ def _measured(
         return {}
     with part("evaluation"):
         theta = method.finish(progress.theta, progress.server)
-        scores = evaluate(context.net, theta, progress.buffers, context.data, pool)
+        assert progress.test is not None
+        scores = evaluate(context.net, theta, progress.buffers, progress.test, pool)
         row: Row = {"test_accuracy": scores.accuracy, "test_loss": scores.loss}
-        snapshot = RoundSnapshot(method, progress, local_models or [], scores, pool)
+        snapshot = RoundSnapshot(method, progress, local_models or [], scores, pool, progress.test)
         for measure in measures.functions if progress.finite_models else ():  # nothing of a round without clients
             row |= measure(snapshot)
     return row

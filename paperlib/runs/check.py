@@ -29,6 +29,8 @@ def check(experiment: Experiment) -> None:
         one_of("augment", e.augment, AUGMENTATIONS)
     if kind_of(e.partition).needs_alpha and e.alpha is None:
         raise ValueError(f"alpha is None, but the partition {e.partition} needs one: a number above 0")
+    if e.evaluate_on == "validation" and (e.train_size is None or e.test_size is None):
+        raise ValueError("evaluate_on is 'validation', so that train_size and test_size must be numbers of images")
     if oneshot.is_one_shot(e):
         _check_one_shot(e)
     else:
@@ -42,7 +44,8 @@ def check_all(experiments: Iterable[Experiment]) -> None:
         if not isinstance(e, Experiment):
             check(e)
         names = (e.dataset, e.model, e.partition, e.alpha is None, e.augment, e.measure, e.client_models, e.method)
-        unlike.setdefault((*names, str(e.method_options), e.clients == e.sampled, e.clients, e.rounds > 1), e)
+        numbers = (e.clients == e.sampled, e.clients, e.rounds > 1, e.evaluate_on, e.train_size, e.test_size)
+        unlike.setdefault((*names, str(e.method_options), *numbers), e)
     for e in unlike.values():
         check(e)
 

@@ -125,7 +125,7 @@ class FarStore(Store):
     def resume(self, experiment: Experiment, progress: Progress, made_with: Mapping[str, str]) -> list[Row]:
         rows, saved = self.ask(_saved, self, experiment, made_with)
         if saved.round:
-            vars(progress).update(vars(saved.on(progress.theta.device)))
+            vars(progress).update(vars(saved.on(progress.theta.device)) | {"test": progress.test})
         progress.clients = _Clients(self, saved.clients.folder, progress.theta.device, saved.clients.files)
         return rows
 

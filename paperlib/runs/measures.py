@@ -36,7 +36,7 @@ def adaptability(snapshot: RoundSnapshot) -> dict[str, float]:
         return row
     risks, accuracies, to_template, to_uniform = [], [], [], []
     for local in snapshot.local_models:
-        scores = evaluate(context.net, local.theta, local.buffers, context.data, snapshot.pool)
+        scores = evaluate(context.net, local.theta, local.buffers, snapshot.test, snapshot.pool)
         risks.append(adaptability_risk(scores.errors, counts))
         accuracies.append(scores.accuracy)
         visit = start_visit(context, e.rounds, local.client, local.theta, local.buffers)
@@ -101,7 +101,7 @@ def cka(snapshot: RoundSnapshot) -> dict[str, float]:
 
     Both see the same test images; the global model is the one that was evaluated.
     """
-    net, data = snapshot.method.net, snapshot.method.context.data
+    net, data = snapshot.method.net, snapshot.test
     x = normalise(data.test_images[:PROBES], data)
 
     def outputs(theta: Tensor, buffers: Tensor) -> list[Tensor]:

@@ -22,11 +22,23 @@ from paperlib.runs.fingerprints import fingerprints
 
 def dataset_of(experiment: Experiment, device: str = "cpu") -> Dataset:
     """The data set of an experiment. Raises ValueError if it is missing."""
-    e = experiment
-    data = load(e.dataset, train_size=e.train_size, test_size=e.test_size, image_size=e.image_size, device=device)
+    e, n, m = experiment, experiment.train_size, experiment.test_size
+    if e.evaluate_on == "test" or n is None or m is None:
+        data = load(e.dataset, train_size=n, test_size=m, image_size=e.image_size, device=device)
+    else:
+        data = _held_out(load(e.dataset, train_size=n + m, image_size=e.image_size, device=device), n)
     if e.pixels == "unit":
         data = replace(data, mean=(0.0,) * data.shape[0], std=(1.0,) * data.shape[0])
     return data
+
+
+def _held_out(data: Dataset, n: int) -> Dataset:
+    """The first n training images, with the others in place of the test images."""
+    images, labels, writers = data.train_images, data.train_labels, data.writers
+    kept = replace(
+        data, train_images=images[:n], train_labels=labels[:n], writers=writers if writers is None else writers[:n]
+    )
+    return replace(kept, test_images=images[n:], test_labels=labels[n:])
 
 
 def parts_of(experiment: Experiment, data: Dataset) -> Partition:

@@ -19,7 +19,7 @@ from paperlib.federated.simulator import play_round, sampled_clients, simulate
 from paperlib.methods.fedgps import FedGPS
 from paperlib.runs.check import check
 from paperlib.runs.measures import MEASURES, measures_of, prototype_distance, shift
-from paperlib.runs.prepare import prepare
+from paperlib.runs.prepare import dataset_of, prepare
 from paperlib.runs.store import Store
 
 FEDGPS = {
@@ -52,7 +52,7 @@ def last_cohort(e: Experiment, pool):
 
 
 def predictions(method, theta: Tensor, buffers: Tensor) -> Tensor:
-    data = method.context.data
+    data = dataset_of(method.context.experiment)
     with torch.no_grad():
         return method.net(theta, normalise(data.test_images, data), buffers=buffers).argmax(1)
 
@@ -67,7 +67,7 @@ def priors(method) -> Tensor:
 
 def risk(method, hits: Tensor) -> float:
     """Mean over all clients of the error on a test set that follows their label shares."""
-    y = method.context.data.test_labels
+    y = dataset_of(method.context.experiment).test_labels
     total = 0.0
     for prior in priors(method):
         total += sum(float(prior[c]) * (1 - float(hits[y == c].double().mean())) for c in range(10))
@@ -82,7 +82,7 @@ def test_client_accuracy_is_that_on_test_sets_sampled_like_the_clients_data(tiny
     result = run(e, store=store)
     method, progress = prepared(e)
     list(simulate(method, progress, pool, measures=measures_of(method.context.experiment)))
-    y = method.context.data.test_labels
+    y = progress.test.test_labels
     hits = predictions(method, result.parameters, progress.buffers) == y
     exact = 100 * (1 - risk(method, hits))
     assert result.history.client_accuracy.iloc[-1] == pytest.approx(exact, abs=1e-9)
@@ -105,7 +105,7 @@ def test_local_models_are_measured_as_they_are_before_they_are_averaged(tiny, st
     e = tiny.replace(measure=("adaptability",), **changes)
     row = run(e, store=store).history.iloc[-1]
     method, _, trained = last_cohort(e, pool)
-    data = method.context.data
+    data = dataset_of(e)
     risks, accuracies, divergences, from_uniform = [], [], [], []
     for client, t in trained.items():
         hits = predictions(method, t.theta, t.buffers) == data.test_labels
@@ -142,7 +142,7 @@ def test_without_label_skew_every_client_has_the_accuracy_of_the_test_set(tiny, 
     e = tiny.replace(partition="classes_per_client", alpha=10, clients=5, measure=("adaptability",))
     history = run(e, store=store).history
     method, _ = prepared(e)
-    skew = (priors(method) - method.context.data.test_labels.bincount() / 100).abs().sum(1).max()
+    skew = (priors(method) - dataset_of(e).test_labels.bincount() / 100).abs().sum(1).max()
     assert (history.client_accuracy - history.test_accuracy).abs().max() <= 100 * float(skew) / 2
 
 
@@ -239,7 +239,7 @@ def test_cka_compares_every_stage_of_local_models_with_the_model_that_is_evaluat
     result = run(e, store=store)
     method, progress, trained = last_cohort(e, pool)
     play_round(method, progress, pool)
-    net, data = method.net, method.context.data
+    net, data = method.net, dataset_of(e)
     x = normalise(data.test_images, data)
 
     def gram(theta: Tensor, buffers: Tensor, stage: int) -> Tensor:
@@ -358,7 +358,7 @@ def test_without_an_update_there_is_no_shift_to_measure(tiny, pool):
     method, progress = prepared(e)
     play_round(method, progress, pool)
     progress.server["mean"].zero_()
-    seen = RoundSnapshot(method, progress, [], None, pool)
+    seen = RoundSnapshot(method, progress, [], None, pool, progress.test)
     assert shift(seen) == {"shift_length": 0.0, "shift_ratio": 0.0}
 
 

@@ -1,4 +1,4 @@
-"""FedVLS, FedAWA, FedWMSAM, FedNSAM, FixBN and FedMuon: what their papers say of them, computed by hand."""
+"""MOON, FedVLS, FedAWA, FedWMSAM, FedNSAM, FixBN and FedMuon: what their papers say of them, computed by hand."""
 
 import math
 
@@ -15,6 +15,33 @@ from tests.uploads import aggregate_uploads
 
 FULL = {"batch_size": 100, "local_epochs": 3, "lr": 0.1, "momentum": 0.0}
 BATCH_NORM = {"model": "resnet18", "width": 0.0625}
+
+
+# -- MOON
+
+
+def test_moon_is_the_cross_entropy_and_the_contrast_of_three_models(start, batch_of, elsewhere):
+    method, progress = start("moon", {"mu": 0.7, "tau": 0.3})
+    batch, theta = batch_of(method, progress), elsewhere(progress)
+    own = {"previous": (theta + progress.theta) / 2}
+
+    def features(model):
+        return method.net(model, batch.x, stop=method.stage, buffers=batch.buffers).flatten(1)
+
+    z, others = features(theta), (features(batch.theta_global), features(own["previous"]))
+    near, far = (((z * o).sum(1) / (z.norm(dim=1) * o.norm(dim=1)).clamp(1e-8) / 0.3).exp() for o in others)
+    expected = cross_entropy(method.net(theta, batch.x, buffers=batch.buffers), batch.y)
+    expected = expected - 0.7 * (near / (near + far)).log().mean()
+    assert method.loss(theta, batch, {}, own).item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_moon_keeps_the_model_that_a_visit_ended_with_and_begins_with_the_one_it_received(play):
+    """At its first visit both others are one model: a constant is added to the loss, which moves nothing."""
+    method, moon, _ = play("moon", {"mu": 5.0}, rounds=1)
+    _, fedavg, _ = play("fedavg", rounds=1)
+    torch.testing.assert_close(moon.theta, fedavg.theta)
+    models = torch.stack([moon.clients[k]["previous"] for k in sampled_clients(method.context.experiment, 1)])
+    torch.testing.assert_close(models.mean(0), moon.theta)
 
 
 # -- FedVLS

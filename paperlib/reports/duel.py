@@ -1,0 +1,53 @@
+"""A method of one's own against the league: tuned by the same rule, and placed among the shipped runs."""
+
+import runpy
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from paperlib.checks import one_line, one_of
+from paperlib.methods import REGISTRY, FedAvg
+from paperlib.reports.league import BASE, SETTINGS, grid_of, shipped, standings, tuned
+from paperlib.runs.many import run_many
+
+
+def duel(
+    *methods: str | type[FedAvg],
+    setting: str = "digits",
+    jobs: int = 1,
+    store: Path | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Tune methods by the league's rule and return the league's table with a row for each; see `standings`.
+
+    methods: names in `REGISTRY`, or classes, which are registered under their names in small letters. A class
+    attribute ``grid``, a list of three dicts of options, is tried with three rates each; without it nine rates are.
+    FedAvg's test runs are played here, too, so that times are those of one machine. Raises ValueError before any work
+    for an unknown name or setting, and for more candidates than everybody has.
+    """
+    one_of("setting", setting, SETTINGS)
+    for method in methods:
+        if isinstance(method, type):
+            REGISTRY[method.__name__.lower()] = method
+    names = [method if isinstance(method, str) else method.__name__.lower() for method in methods]
+    for name in names:
+        one_of("method", name, REGISTRY)
+        grid_of(name)
+    play, others = partial(run_many, jobs=jobs, store=store, progress=progress), shipped(setting)
+    tests = tuned(names, setting, play) | {BASE: [run.experiment for run in others[BASE]]}
+    runs = iter(play([e for es in tests.values() for e in es]))
+    here = {name: [next(runs) for _ in es] for name, es in tests.items()}
+    return standings(others, here)
+
+
+def registered_by(file: Path) -> list[str]:
+    """Run a Python file; return the names of the methods that it registers. Raises ValueError if there is none."""
+    before = set(REGISTRY)
+    try:
+        runpy.run_path(str(file), run_name=file.stem)
+    except Exception as error:  # whatever the reader's own code raises
+        raise ValueError(f"{file} cannot be run ({type(error).__name__}: {one_line(error)})") from error
+    if names := sorted(set(REGISTRY) - before):
+        return names
+    raise ValueError(f'{file} registers no method: end it with REGISTRY["my_method"] = MyMethod')

@@ -1,0 +1,143 @@
+"""The league: every method is tuned by one rule on held-out training images, then compared on fresh seeds.
+
+The rule follows Gulrajani and Lopez-Paz 2021, "In search of lost domain generalization", Section 3: everybody has the
+same number of candidates, chosen without the test set. Nine candidates play a third of the rounds, the best three play
+all of them; the better mean of the last ten rounds on the validation images wins. Five test seeds follow, each with a
+partition of its own.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from paperlib.checks import quote
+from paperlib.experiment import Experiment
+from paperlib.methods import REGISTRY
+from paperlib.papers import shipped_runs
+from paperlib.paths import REFERENCE
+from paperlib.quantities.agreement import LEVEL, mean_interval, p_value
+from paperlib.runs.store import Run
+
+BASE = "fedavg"
+SETTINGS = {
+    "digits": Experiment(
+        dataset="digits", model="mlp", width=0.1, partition="dirichlet", alpha=0.1, clients=20, sampled=4, rounds=45,
+        local_epochs=2, batch_size=20, lr=0.03, momentum=0.0, train_size=1000,
+    )
+}  # fmt: skip
+CANDIDATES, KEPT = 9, 3
+VALIDATION = 400  # images
+TUNING_SEED, TEST_SEEDS = 100, range(5)
+Play = Callable[[Sequence[Experiment]], Sequence[Run]]
+
+
+def grid_of(method: str) -> Sequence[Mapping[str, Any]]:
+    """Return the options that are tried: those of a class attribute ``grid``, or of data/reference/league.json.
+
+    Raises ValueError for more candidates than everybody has.
+    """
+    declared = getattr(REGISTRY[method], "grid", None)
+    grid = json.loads((REFERENCE / "league.json").read_bytes()).get(method) if declared is None else declared
+    choices: list[dict[str, Any]] = list(grid or [{}])
+    if len(choices) not in (1, 3) or len({name for choice in choices for name in choice}) > 2:
+        raise ValueError(
+            f"the grid of {method} is {quote(choices)}, but must be one or three choices of at most two options: "
+            f"with the rates, everybody has {CANDIDATES} candidates"
+        )
+    return choices
+
+
+def candidates(method: str, setting: str) -> list[Experiment]:
+    """Return the runs that are tried: rates from a third of the setting's to three times it, by choice of options."""
+    choices, base = grid_of(method), SETTINGS[setting]
+    rates = base.lr * 3.0 ** np.linspace(-1, 1, CANDIDATES // len(choices))
+    held_out = {
+        "evaluate_on": "validation",
+        "test_size": VALIDATION,
+        "seed": TUNING_SEED,
+        "partition_seed": TUNING_SEED,
+    }
+    return [
+        base.replace(method=method, method_options=dict(options), lr=float(f"{rate:.4g}"), **held_out)
+        for options in choices
+        for rate in rates
+    ]
+
+
+def tuned(methods: Collection[str], setting: str, play: Play) -> dict[str, list[Experiment]]:
+    """Return method -> the test runs of its best candidate, by successive halving of the candidates of all methods."""
+    left = {method: candidates(method, setting) for method in methods}
+    for rounds, kept in ((SETTINGS[setting].rounds // 3, KEPT), (SETTINGS[setting].rounds, 1)):
+        runs = iter(play([e.replace(rounds=rounds) for tried in left.values() for e in tried]))
+        for method, tried in left.items():
+            scores = [score(next(runs)) for _ in tried]
+            left[method] = [tried[i] for i in sorted(range(len(tried)), key=lambda i: -scores[i])[:kept]]
+    fresh = {"evaluate_on": "test", "test_size": None}
+    return {m: [e.replace(**fresh, seed=seed, partition_seed=seed) for seed in TEST_SEEDS] for m, (e,) in left.items()}
+
+
+def score(run: Run) -> float:
+    """Mean accuracy of the last ten rounds in percent; -inf for a run that failed."""
+    return -np.inf if run.summary["failed"] else float(run.summary["last10_accuracy"])
+
+
+def shipped(setting: str) -> dict[str, list[Run]]:
+    """Return method -> its shipped test runs, by seed."""
+    entries = shipped_runs.summaries(REFERENCE).values()
+    es = [
+        Experiment.from_json(json.dumps(entry["experiment"])) for name, entry in entries if name == f"league-{setting}"
+    ]
+    runs: dict[str, list[Run]] = {}
+    for e in sorted(es, key=lambda e: e.seed):
+        runs.setdefault(e.method, []).append(shipped_runs.find(e))  # type: ignore[arg-type]
+    return runs
+
+
+def standings(league: Mapping[str, Sequence[Run]], here: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
+    """Return one row per method, the best mean first: accuracy, its lead over FedAvg seed by seed, settings and costs.
+
+    Intervals are Student's of 95 %; p is that of the lead, corrected by Holm for the number of methods. Time and
+    traffic are those of a round over FedAvg's on the same machine: ``here`` replaces runs of the league. The digest in
+    ``attrs`` is that of all runs.
+    """
+    runs = {**league, **here}
+    scores = {method: np.array([score(run) for run in of_one]) for method, of_one in runs.items()}
+    leads = {method: values - scores[BASE] for method, values in scores.items()}
+    p = holm({method: p_value(lead) for method, lead in leads.items() if method != BASE})
+    rows = {}
+    for method, of_one in runs.items():
+        low, high = mean_interval(scores[method])
+        lead_low, lead_high = mean_interval(leads[method])
+        e, base = of_one[0].experiment, (here if method in here else league)[BASE]
+        rows[method] = {
+            "accuracy": scores[method].mean(), "low": low, "high": high,
+            "lead": leads[method].mean(), "lead low": lead_low, "lead high": lead_high, "p": p.get(method, np.nan),
+            "wins": bool(leads[method].mean() > 0 and p.get(method, 1) < 1 - LEVEL),
+            "lr": e.lr, "options": " ".join(f"{k}={v}" for k, v in e.method_options.items()),
+            "time": _seconds(of_one) / _seconds(base), "traffic": _bytes(of_one) / _bytes(runs[BASE]),
+        }  # fmt: skip
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+    digests = sorted(run.experiment.digest for of_one in runs.values() for run in of_one)
+    table.attrs["digest"] = hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
+    return table.sort_values("accuracy", ascending=False, kind="stable")
+
+
+def holm(p: Mapping[str, float]) -> dict[str, float]:
+    """Return the p values corrected for their number (Holm 1979): method -> the least level at which it is rejected."""
+    corrected, largest = {}, 0.0
+    for rank, method in enumerate(sorted(p, key=lambda m: np.nan_to_num(p[m], nan=1.0))):
+        largest = max(largest, min(1.0, (len(p) - rank) * np.nan_to_num(p[method], nan=1.0)))
+        corrected[method] = largest
+    return corrected
+
+
+def _seconds(runs: Sequence[Run]) -> float:
+    return float(np.median([run.history.seconds.median() for run in runs]))
+
+
+def _bytes(runs: Sequence[Run]) -> float:
+    return float(np.median([(run.history.bytes_up + run.history.bytes_down).median() for run in runs]))
