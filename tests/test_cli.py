@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 
+import jsonschema
 import pandas as pd
 import pytest
 from rich.console import Console
@@ -40,6 +41,42 @@ def test_list_counts_runs_per_scale(cli):
     assert " 0/12 " in row  # and none at paper
     everything = cli("list", "--seeds", "1").output
     assert all(f"{title} ({paper})" in everything for paper, title in papers.TITLES.items()) and " T18 " in everything
+
+
+CELL = {"type": ["string", "number", "boolean", "null"]}
+ROWS = {"type": "array", "items": {"type": "object", "minProperties": 2, "additionalProperties": CELL}, "minItems": 1}
+TABLE = {
+    "type": "object", "additionalProperties": False, "required": ["title", "rows"],
+    "properties": {"title": {"type": "string"}, "rows": ROWS},
+}  # fmt: skip
+ANSWER = {
+    "type": "object", "additionalProperties": False, "required": ["tables", "notes"],
+    "properties": {
+        "tables": {"type": "array", "items": TABLE}, "notes": {"type": "array", "items": {"type": "string"}},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "title", "entry"),
+    [
+        (("list", "gc_fed"), "GC-Fed (gc_fed)", ("row", "T8")),
+        (("show", "gc_fed", "T8", "--scale", "smoke"), "T8. Top-1", ("one mean per", "Cout")),
+        (("show", "gc_fed", "T8", "--scale", "smoke", "--runs"), "GC-Fed T8", ("run", "e971ae28b9307e57")),
+        (("plan", "gc_fed", "T8", "--scale", "smoke"), "Scale smoke", None),
+        (("methods", "gc_fed"), None, None),
+        (("scorecard",), "Claims of FedHydra", None),
+    ],
+    ids=lambda words: words[0] if isinstance(words, tuple) and words else None,
+)
+def test_commands_that_read_answer_in_one_json_object(cli, words, title, entry):
+    answer = json.loads(cli(*words, "--json").stdout)
+    jsonschema.validate(answer, ANSWER)
+    assert title is None or any(table["title"].startswith(title) for table in answer["tables"])
+    rows = [row for table in answer["tables"] for row in table["rows"]]
+    assert entry is None or any(row.get(entry[0]) == entry[1] for row in rows)
+    assert answer["tables"] or any("gc_fed" in note for note in answer["notes"])
+    assert not cli("list", "gc_fed").stdout.startswith("{")  # the next command answers in words again
 
 
 def test_list_tells_runs_of_this_machine_from_shipped_ones(cli):
