@@ -61,7 +61,7 @@ def has_spread(ax: Axes) -> bool:
 
 def nothing_lies_on_another(result: ResultFigure, smoke: bool) -> None:
     figure = result.figure
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     panels = [ax for ax in figure.axes if ax.get_visible()]
     texts = [text for ax in panels for text in (ax.title, ax.xaxis.label, ax.yaxis.label)]
     legends = [legend for ax in panels if (legend := ax.get_legend()) is not None]

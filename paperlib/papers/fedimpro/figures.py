@@ -1,8 +1,7 @@
 """FedImpro: its figures.
 
-Curves are means over the last ten rounds; the paper states no window. It leaves
-FedNova out of Figure 2b, because its authors' code measures FedNova's normalised updates instead of its models. We
-measure all methods alike and include it.
+Curves are means over the last ten rounds; the paper states no window. It leaves FedNova out of Figure 2b, because its
+authors' code measures FedNova's normalised updates instead of its models. We measure all methods alike and include it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
