@@ -15,6 +15,7 @@ from paperlib.papers.printed import printed
 from paperlib.papers.scales import RULES
 from paperlib.paths import NOTEBOOKS
 from paperlib.runs.preflight import check_fit
+from tests.drawings import is_sound
 
 WANTED = [(paper, name) for paper in PAPERS for name in PAPERS[paper].names]
 
@@ -53,6 +54,8 @@ def test_a_figure_is_drawn_and_shows_what_the_paper_states(paper, name):
     if spec.kind == "results" and not spec.tensors:  # without what shipped runs do not have, there is nothing to see
         texts = [[text.get_text() for text in ax.texts] for ax in drawn]
         assert len(figure.data) and not all("not run at this scale yet" in of_one for of_one in texts)
+    if spec.kind == "results":
+        is_sound(figure, smoke=bool(spec.experiments(1)))
     if spec.cells is not None:
         shows_every_number(figure.numbers, spec.cells(1), paper)
 

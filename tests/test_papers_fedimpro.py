@@ -134,9 +134,12 @@ def test_only_what_the_authors_copied_has_no_run():
 
 
 def test_many_more_rounds_have_a_constant_or_a_falling_learning_rate():
-    constant, falls = run_of("F8", "lr constant", "best accuracy (%)"), run_of("F8", "lr decays", "best accuracy (%)")
+    constant, falls = (
+        run_of("F8", "constant learning rate", "best accuracy (%)"),
+        run_of("F8", "exponential learning rate", "best accuracy (%)"),
+    )
     assert falls == constant.replace(lr_decay=0.997) and constant.rounds == 10_000
-    left = cell("F8", "lr decays", "lr after 2000 rounds (%)")
+    left = cell("F8", "exponential learning rate", "rate after 2000 rounds (%)")
     assert left.read(played(falls), None) == pytest.approx(0.246, abs=5e-4) and left.printed == pytest.approx(0.26)
     assert {constant, falls} <= set(papers.experiments("fedimpro", "F8", scale="paper", seeds=1))
 

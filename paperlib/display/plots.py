@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.ticker import MaxNLocator
@@ -18,17 +19,30 @@ from torch import Tensor
 
 from paperlib.quantities.curves import smooth
 
-# Told apart by colour-blind readers, and in grey by line style. A method looks the same in every figure.
-# seaborn's palette "colorblind"
+# seaborn's palette "colorblind", and black
 COLOURS = [
     to_rgb(colour)
     for colour in (
         "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
+        "#000000",
     )
 ]  # fmt: skip
 LINES = ("-", "--", "-.", ":")
+ACCURACY = "test accuracy (%)"
 NOT_RUN = "not run at this scale yet"
-ORDER = ("FedAvg", "LocalGC", "GlobalGC", "FedProx", "GC-Fed", "FedNTD", "FedLC", "FedSOL", "FedDecorr", "FedVARP")
+ALIKE = "at this scale all curves coincide"
+EMPTY = "empty"  # what the sentence in a panel that shows nothing is known by
+# The methods of each colour, told apart in grey by line style. A method looks the same in every figure.
+METHODS = (
+    ("FedAvg", "FedASAM", "FedAvgM"), ("LocalGC", "SCAFFOLD", "OT"), ("GlobalGC", "CCVR", "FedDF", "FedNova"),
+    ("FedProx", "FedACD", "DENSE", "VHL"), ("GC-Fed", "Co-Boosting", "FedExp"), ("FedNTD", "FedHydra", "FedInit"),
+    ("FedLC", "FedDisco"), ("FedSOL", "FedDyn", "FedLESAM"), ("FedDecorr", "NUCFL"), ("FedVARP", "FedImpro", "FedACG"),
+    ("FedGPS",),
+)  # fmt: skip
+LOOKS = {
+    name: (COLOURS[i], LINES[(i + place) % 4]) for i, names in enumerate(METHODS) for place, name in enumerate(names)
+}
+FEW = 13  # points of a line that are marked; of half as many bars the values are written
 
 
 @contextmanager
@@ -52,19 +66,18 @@ def style() -> Iterator[None]:
         yield
 
 
-def looks(names: Sequence[str]) -> dict[str, tuple[tuple[float, float, float], str]]:
-    """Colour and line style of everything in one panel: methods of `ORDER` as always, the others from what is left.
+def looks(names: Sequence[str]) -> dict[str, tuple[tuple[float, ...], str]]:
+    """Colour and line style by name: a method as in every figure, all else from dark to light in the order of names.
 
-    The line styles move on by one after every four colours, because colours that are four apart have like hues, and
-    once more when the colours begin again.
+    No shade is the colour of a method: beside methods they are greys, in line styles of their own.
     """
-    taken = {ORDER.index(name) for name in names if name in ORDER}
-    free = [number for number in range(len(COLOURS)) if number not in taken] or range(len(COLOURS))
-    look = {}
-    for i, name in enumerate(name for name in names if name not in ORDER):
-        lap, place = divmod(i, len(free))
-        look[name] = COLOURS[free[place]], LINES[(place + 1 + place // 4 + lap) % 4]
-    return look | {name: (COLOURS[i], LINES[i % 4]) for i, name in enumerate(ORDER) if name in names}
+    others = [name for name in names if name not in LOOKS]
+    beside = len(others) < len(names)
+    shades = mpl.colormaps["gray" if beside else "viridis"](np.linspace(0.35 * beside, 0.8, len(others)))
+    styles = [LINES[i % 4 if beside else 0] for i in range(len(others))]
+    return {name: LOOKS[name] for name in names if name in LOOKS} | {
+        name: (tuple(shade), style) for name, shade, style in zip(others, shades, styles, strict=True)
+    }
 
 
 class Drawing(Figure):
@@ -88,14 +101,42 @@ def panels(count: int, columns: int, size: tuple[float, float] = (3.2, 2.4)) -> 
 
 
 def without_empty(figure: Figure) -> None:
-    """Leave out the panels of which nothing is run, and name them below the others."""
+    """Leave out the panels that show nothing, and name them below the others with the reason."""
     axes = _panels(figure)
-    kept = [ax for ax in axes if all(text.get_text() != NOT_RUN for text in ax.texts)] or axes[:1]
-    if len(kept) < len(axes):
+    empty = {ax: text.get_text() for ax in axes for text in ax.texts if text.get_gid() == EMPTY}
+    kept = [ax for ax in axes if ax not in empty] or axes[:1]
+    reasons: dict[str, list[str]] = {}
+    for ax in (ax for ax in empty if ax not in kept):
+        reasons.setdefault(empty[ax], []).append(ax.get_title())
+    if reasons:
         columns = {place.colspan.start for ax in kept if (place := ax.get_subplotspec())}
-        titles = (ax.get_title() for ax in axes if ax not in kept)
-        figure.supxlabel(f"{NOT_RUN}: {'; '.join(titles)}", fontsize=8, color="0.4")
+        note = "\n".join(f"{why}: {'; '.join(titles)}" for why, titles in reasons.items())
+        figure.supxlabel(note, fontsize=8, color="0.4")
         _close_up(figure, kept, len(columns))
+
+
+def without_alike(figure: Figure) -> None:
+    """Empty the panels whose curves are nowhere an eighth of the range of their data apart."""
+    for ax in _panels(figure):
+        curves = [np.asarray(line.get_ydata()) for line in ax.lines if not str(line.get_label()).startswith("_")]
+        if len(curves) > 1 and len({len(curve) for curve in curves}) == 1:
+            if np.ptp(np.stack(curves), axis=0).max() < ax.dataLim.height / 8:
+                title = ax.get_title()
+                ax.clear()
+                ax.set_title(title)
+                not_run(ax, ALIKE)
+
+
+def same_scales(figure: Figure) -> None:
+    """Give all panels of the same quantity the same y axis, from zero where that means alike."""
+    panels_of: dict[str, list[Axes]] = {}
+    for ax in _panels(figure):
+        if ax.get_ylabel() and (ax.lines or ax.patches):
+            panels_of.setdefault(ax.get_ylabel(), []).append(ax)
+    for label, axes in panels_of.items():
+        low, high = zip(*(ax.get_ylim() for ax in axes), strict=True)
+        for ax in axes:
+            ax.set_ylim(0 if "divergence" in label or "distance" in label else min(low), max(high))
 
 
 def one_of_alike(figure: Figure) -> None:
@@ -136,28 +177,15 @@ def _close_up(figure: Figure, kept: Sequence[Axes], most: int) -> None:
 
 
 def curves(
-    ax: Axes,
-    by_method: Mapping[str, Sequence[pd.DataFrame]],
-    labels: Mapping[str, str],
-    window: int = 10,
+    ax: Axes, by_method: Mapping[str, Sequence[pd.DataFrame]], labels: Mapping[str, str], window: int = 10
 ) -> None:
-    """Smoothed test accuracy over rounds: mean over the seeds, and the band from the lowest to the highest seed.
+    """Smoothed test accuracy over rounds, as `lines` draws it, of histories by method, one per seed.
 
-    labels: a label per method of the whole figure, so that a method looks the same in panels that lack others.
+    labels: names of methods in the legend, of those that are not called so there.
     """
-    if not by_method:
-        return not_run(ax)
-    look = looks(list(labels))
-    for method, histories in by_method.items():
-        rounds = histories[0]["round"]
-        smoothed = np.stack([smooth(h.test_accuracy.to_numpy(), window) for h in histories])
-        colour, line = look[method]
-        ax.plot(rounds, smoothed.mean(0), line, color=colour, label=labels[method], linewidth=1.4)
-        if len(histories) > 1:
-            ax.fill_between(rounds, smoothed.min(0), smoothed.max(0), color=colour, alpha=0.15, linewidth=0)
-    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
-    ax.set_xlabel("round")
-    ax.set_ylabel("test accuracy (%)")
+    histories = [h.assign(method=m, seed=i) for m, of_seeds in by_method.items() for i, h in enumerate(of_seeds)]
+    data = pd.concat(histories, ignore_index=True) if histories else pd.DataFrame()
+    lines(ax, data, "round", "test_accuracy", "method", ACCURACY, "", window, labels, raw=False)
 
 
 def raw_and_smoothed(ax: Axes, history: pd.DataFrame, method: str, at: int, window: int = 10) -> None:
@@ -169,71 +197,68 @@ def raw_and_smoothed(ax: Axes, history: pd.DataFrame, method: str, at: int, wind
     ax.axhline(smoothed.max(), color=colour, linestyle="--", linewidth=0.9)
     value = smoothed[np.searchsorted(rounds, min(at, rounds[-1]))]
     ax.plot([0, at, at], [value, value, 0], ":", color="0.3", linewidth=0.9)
-    ax.set_xlabel("round")
-    ax.set_ylabel("test accuracy (%)")
+    ax.set_ylim(bottom=0)
+    ax.set(xlabel="round", ylabel=ACCURACY)
 
 
-def spread(ax: Axes, data: pd.DataFrame, x: str, group: str) -> None:
-    """Mean and standard deviation of column ``accuracy`` against ``x``, a line per ``group``; x at equal distances."""
-    if not len(data):
-        return not_run(ax)
+def spread(ax: Axes, data: pd.DataFrame, x: str, group: str, xlabel: str) -> None:
+    """Column ``accuracy`` against x as `lines` draws it, with x at equal distances."""
     places = {value: place for place, value in enumerate(sorted(data[x].unique()))}
-    look = looks([str(name) for name in data[group].unique()])
-    for name, part in data.groupby(group, sort=False):
-        by_x = part.groupby(x).accuracy
-        where = [places[value] for value in by_x.mean().index]
-        colour, line = look[str(name)]
-        ax.errorbar(
-            where, by_x.mean(), by_x.std(ddof=1).fillna(0), fmt="o" + line,
-            color=colour, label=str(name), markersize=3, linewidth=1.2, capsize=2,
-        )  # fmt: skip
+    lines(ax, data.assign(**{x: data[x].map(places)}), x, "accuracy", group, ACCURACY, xlabel)
     ax.set_xticks(list(places.values()), [f"{value:g}" for value in places])
-    ax.set_ylabel("test accuracy (%)")
 
 
 def lines(
     ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, ylabel: str = "", xlabel: str = "", window: int = 1,
-    among: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None, raw: bool = True,
 ) -> None:  # fmt: skip
-    """Mean over the seeds of y against x, a line per ``group``; with a window over x, the raw mean stands behind it.
+    """Mean over the seeds of y against x, a line per ``group``, and a band of one standard deviation to either side.
 
-    xlabel: x if it is not given. among: all groups of a figure, where a panel may lack some, so that each looks the
-    same in all panels.
+    raw: with a window over x, the raw mean stands behind. xlabel: x if it is not given. labels: as of `curves`.
     """
     if not len(data):
         return not_run(ax)
     ax.set(xlabel=xlabel or x, ylabel=ylabel)
-    look = looks(among or [str(name) for name in data[group].unique()])
+    looks_of = looks([str(name) for name in data[group].unique()])
     for name, part in data.groupby(group, sort=False):
-        mean = part.groupby(x)[y].mean()
-        colour, line = look[str(name)]
-        if window > 1:
-            ax.plot(mean.index, mean, line, color=colour, alpha=0.25, linewidth=0.7)
-        ax.plot(mean.index, smooth(mean.to_numpy(), window), line, color=colour, label=str(name), linewidth=1.4)
+        by_seed = part.assign(seed=part.get("seed", 0)).pivot_table(y, x, "seed")
+        smoothed = by_seed.apply(lambda curve: smooth(curve.to_numpy(), window))
+        mean, deviation = smoothed.mean(axis=1), smoothed.std(axis=1)
+        colour, line = looks_of[str(name)]
+        if window > 1 and raw:
+            ax.plot(mean.index, by_seed.mean(axis=1), line, color=colour, alpha=0.25, linewidth=0.7)
+        if deviation.notna().any():
+            ax.fill_between(mean.index, mean - deviation, mean + deviation, color=colour, alpha=0.15, linewidth=0)
+        look: Any = {"linewidth": 1.4, "marker": "o" if len(mean) <= FEW else "", "markersize": 3}
+        ax.plot(mean.index, mean, line, color=colour, label=(labels or {}).get(str(name), str(name)), **look)
+    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
 
 
-def bars(
-    ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, ylabel: str = "", xlabel: str = "",
-    among: Sequence[str] = (),
-) -> None:  # fmt: skip
-    """A group of bars per value of x, a bar per ``group``; xlabel, among: see `lines`."""
+def bars(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, ylabel: str = "", xlabel: str = "") -> None:
+    """A group of bars per value of x, a bar per ``group``: mean and standard deviation over the rows of y.
+
+    Few bars have their values on them. xlabel: x if it is not given.
+    """
     if not len(data):
         return not_run(ax)
-    names = list(data[group].unique())
-    order = list(among or names)
-    table = data.pivot(index=x, columns=group, values=y)[names]
-    colours = [order.index(name) % len(COLOURS) for name in names]
-    table.plot.bar(ax=ax, color=[COLOURS[i] for i in colours], width=0.8, rot=0, legend=False)
+    rows, columns = data[x].unique(), list(data[group].unique())
+    mean, deviation = (data.pivot_table(y, x, group, how).reindex(rows, columns=columns) for how in ("mean", "std"))
+    look: Any = {"color": [looks(columns)[name][0] for name in columns], "error_kw": {"elinewidth": 0.8}}
+    mean.plot.bar(ax=ax, yerr=deviation if deviation.size else None, width=0.8, rot=0, legend=False, **look)
+    for drawn in [c for c in ax.containers if isinstance(c, BarContainer) and mean.size <= FEW / 2]:
+        ax.bar_label(drawn, fmt="%.3g", fontsize=7, padding=1)
     ax.axhline(0, color="0.3", linewidth=0.8)
+    ax.margins(y=0.1)
     ax.set(xlabel=xlabel or x, ylabel=ylabel)
 
 
 def legend(axes: Sequence[Axes], size: float = 8) -> None:
-    """One legend of what any panel shows, to the right of all panels."""
-    drawn = [ax for ax in axes if ax.get_legend_handles_labels()[1]]
-    lines = {label: line for ax in drawn for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    if drawn:
-        drawn[-1].legend(lines.values(), lines, loc="upper left", bbox_to_anchor=(1, 1), fontsize=size)
+    """One legend of what any panel shows, to the right of the first of them in the last column."""
+    lines = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    if lines:
+        drawn = [ax for ax in axes if ax.get_legend_handles_labels()[1]]
+        last = max(drawn, key=lambda ax: ax.get_position().x0)
+        last.legend(lines.values(), lines, loc="upper left", bbox_to_anchor=(1, 1), fontsize=size)
 
 
 def partition(counts: Tensor, kind: str = "heatmap", ax: Axes | None = None) -> Axes:
@@ -278,21 +303,22 @@ def matrix(ax: Axes, values: pd.DataFrame, what: str) -> None:
 
 
 def images(ax: Axes, pictures: Sequence[Tensor | None]) -> None:
-    """Pictures in a row, uint8 [channels, height, width] each; None leaves a gap."""
+    """Pictures in a row, uint8 [channels, height, width] each; in place of None the words say that there is none."""
     shape = next((p.shape for p in pictures if p is not None), (1, 1, 1))
     blank = np.full((*shape[1:], shape[0]), 255, np.uint8)
     row = [blank if p is None else p.permute(1, 2, 0).cpu().numpy() for p in pictures]
     ax.imshow(np.concatenate(row, 1).squeeze(), cmap="gray", vmin=0, vmax=255)
+    for i in (i for i, p in enumerate(pictures) if p is None):
+        ax.text((i + 0.5) * shape[2], shape[1] / 2, "none with\nthis label", ha="center", va="center", fontsize=5)
     ax.set_xticks([])
     ax.set_yticks([])
     ax.grid(False)
 
 
-def not_run(ax: Axes) -> None:
+def not_run(ax: Axes, why: str = NOT_RUN) -> None:
     """Say that there is nothing to draw."""
-    ax.text(0.5, 0.5, NOT_RUN, ha="center", va="center", transform=ax.transAxes, color="0.4")
-    ax.set_xticks([])
-    ax.set_yticks([])
+    ax.text(0.5, 0.5, why, ha="center", va="center", transform=ax.transAxes, color="0.4", gid=EMPTY)
+    ax.set_axis_off()
 
 
 # -- drawings that explain

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+import pandas as pd
+
 from paperlib.experiment import Experiment
 from paperlib.papers.cells import Cell
 from paperlib.papers.scales import at_scale
@@ -49,3 +51,12 @@ class Results:
     def finished(self, printed: Iterable[Experiment]) -> list[Run]:
         """Finished runs of the given paper-scale experiments, in order."""
         return [run for run in map(self.get, printed) if run is not None]
+
+    def histories(self, curves: Mapping[str, Iterable[Experiment]]) -> pd.DataFrame:
+        """The histories of the finished runs by the name of a curve, concatenated, with columns method and seed."""
+        parts = [
+            run.history.assign(method=name, seed=run.experiment.seed)
+            for name, experiments in curves.items()
+            for run in self.finished(experiments)
+        ]
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()

@@ -109,8 +109,9 @@ def federation(row: Row) -> dict[str, Any]:
 
 
 def stacked(parts: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
-    """These columns of all parts, concatenated; an empty table with these columns if there are no parts."""
-    return pd.concat(parts, ignore_index=True)[list(columns)] if parts else pd.DataFrame(columns=list(columns))
+    """These columns of all parts that have rows, concatenated; an empty table with these columns if none has."""
+    full = [part for part in parts if len(part)]
+    return pd.concat(full, ignore_index=True)[list(columns)] if full else pd.DataFrame(columns=list(columns))
 
 
 def parse(setting: str | None) -> dict[str, str]:

@@ -32,7 +32,7 @@ TARGETS = (
     "Our runs go to the mean of FedAvg's last ten rounds over its seeds, which each of them can miss, and not to the "
     "printed target: no difference is taken."
 )
-NOT_COMPARABLE = "smoke: digits, not comparable"  # across every figure of results at this scale
+NOT_COMPARABLE = "smoke: digits, not comparable"  # above every figure of results at this scale
 CONTENTS = ("paper", "name", "kind", "title", "section", "notebook", "rows", "lowest", "printed", "note")
 REST = 'recompute="rest" runs the rest'  # the command line says how it does that
 
@@ -288,24 +288,36 @@ def _caption(experiments: list[Experiment], cells: Sequence[Cell], results: Resu
 
 def build_figure(paper: str, name: str, spec: FigureSpec, results: Results, path: Path) -> ResultFigure:
     """The figure at a scale, from the finished runs. path: that of `ResultFigure`."""
+    planned = needed(spec, results.seeds)
+    scale, smoke = results.scale, bool(planned) and results.scale == "smoke"
     with plots.style():
         drawn, data = spec.draw(results)
+        if smoke:
+            plots.without_alike(drawn)
         plots.without_empty(drawn)
-        scale, planned = results.scale, needed(spec, results.seeds)
-        if planned and scale == "smoke":
+        if smoke:
             plots.one_of_alike(drawn)
-            size = min(18, 3 * drawn.get_size_inches()[0])
-            look: dict[str, Any] = {"ha": "center", "va": "center", "rotation": 20, "fontsize": size}
-            drawn.text(0.5, 0.5, NOT_COMPARABLE, color="#a00000", alpha=0.35, zorder=100, **look)
+            drawn.suptitle(NOT_COMPARABLE, color="#a00000")
+        plots.same_scales(drawn)
+        seeds = data.seed.nunique() if "seed" in data else 1
         mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if planned else "")
+        mark += f", {seeds} seeds: mean ± standard deviation" if seeds > 1 else ""
         drawn.text(1, 0, mark, ha="right", va="top", fontsize=7, color="0.4")
     text = caption(planned, results)
     result = ResultFigure(f"{name}. {spec.title}", text, drawn, data, path)
     result.runs = done(planned, results)
+    if note := drawn.get_supxlabel():
+        result.caption += f"\n{note[0].upper()}{note[1:]}."
     if spec.cells is not None:
         what = "The numbers that the paper states", spec.section, spec.notebook, spec.cells
         result.numbers = build_table(name, TableSpec(*what, rows="what", marked=False), results)
         result.numbers.path = path.with_name(f"{name}_stated")
+        if (result.numbers.xs("status", axis=1, level=1) == "not run").to_numpy().all() and done(planned, results):
+            printed = "; ".join(f"{cell.key['row']}: {cell.printed}" for cell in spec.cells(1))
+            result.caption, result.numbers = (
+                f"{result.caption}\nPrinted about it, and not run at this scale: {printed}.",
+                None,
+            )
     return result
 
 

@@ -11,6 +11,8 @@ from paperlib.papers.results import Results
 from paperlib.papers.rows import runs_of, stacked
 from paperlib.papers.specs import figure_specs
 
+COLUMNS = ["round", "test_accuracy", "weight_divergence", "alpha", "method", "seed"]
+
 
 def together_experiments(seeds: int) -> list[Experiment]:
     return [e for cell in together("last10_accuracy")(seeds) for e in cell.experiments]
@@ -21,20 +23,13 @@ def together_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
     data = []
     figure, axes = plots.panels(2, 2, (3.6, 2.8))
     for ax, alpha in zip(axes, (0.1, 0.05), strict=True):
-        histories = {}
-        for method in TOGETHER:
-            row = {**PROTOCOL, "alpha": alpha, "method": method}
-            done = results.finished(runs_of(in_protocol, row, results.seeds))
-            histories[method] = [run.history for run in done]
-            for run in done:
-                curve = run.history[["round", "test_accuracy", "weight_divergence"]]
-                data.append(curve.assign(alpha=alpha, method=method, seed=run.experiment.seed))
-        curves = {method: by_seed for method, by_seed in histories.items() if by_seed}
+        rows = {method: {**PROTOCOL, "alpha": alpha, "method": method} for method in TOGETHER}
+        curves = {method: runs_of(in_protocol, row, results.seeds) for method, row in rows.items()}
+        data.append(stacked([results.histories(curves).assign(alpha=alpha)], COLUMNS))
         ax.set_title(f"β = {alpha:g}")
-        plots.curves(ax, curves, {method: method for method in TOGETHER})
+        plots.lines(ax, data[-1], "round", "test_accuracy", "method", plots.ACCURACY, "", 10, raw=False)
     plots.legend(axes, 7)
-    columns = ["round", "test_accuracy", "weight_divergence", "alpha", "method", "seed"]
-    return figure, stacked(data, columns)
+    return figure, stacked(data, COLUMNS)
 
 
 FIGURES = figure_specs("fedacd", {"F1": diagram("fedacd_workflow"), "E3": (together_experiments, together_curves)})

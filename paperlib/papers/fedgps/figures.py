@@ -17,7 +17,6 @@ from paperlib.papers.fedgps.tables import CROSS_SILO, variant
 from paperlib.papers.results import Results
 from paperlib.papers.rows import Row, runs_of, stacked
 from paperlib.papers.specs import figure_specs
-from paperlib.quantities.curves import smooth
 
 Draw = Callable[[Results], tuple[Figure, pd.DataFrame]]
 OTHERS = ("FedGPS", "FedGPS-CF", "FedAdam", "Delta-SGD", "FedMR")
@@ -49,17 +48,9 @@ def best_curves(row: Row, results: Results) -> pd.DataFrame:
 
 
 def convergence(ax: Axes, data: pd.DataFrame) -> None:
-    """Draw means over ten rounds; FedGPS in black, with its raw curve."""
-    if not len(data):
-        return plots.not_run(ax)
-    if len(others := data[data.method != "FedGPS"]):
-        plots.lines(ax, others, "round", "test_accuracy", "method", window=10)
-    own = data[data.method == "FedGPS"].groupby("round").test_accuracy.mean()
-    if len(own):
-        ax.plot(own.index, own, color="0", alpha=0.25, linewidth=0.7)
-        ax.plot(own.index, smooth(own.to_numpy()), color="0", label="FedGPS", linewidth=1.8)
-    ax.set(xlabel="round", ylabel="test accuracy (%)")
-    ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    """Draw means over ten rounds."""
+    plots.lines(ax, data, "round", "test_accuracy", "method", plots.ACCURACY, window=10)
+    plots.legend([ax])
 
 
 def curves(row: Row) -> tuple[Callable[[int], list[Experiment]], Draw]:
@@ -86,27 +77,35 @@ def ablation_experiments(seeds: int) -> list[Experiment]:
 
 
 def gains(results: Results) -> pd.DataFrame:
-    """Gain of the best accuracy over FedAvg's, rounded down, in points; mean of the seeds."""
+    """Gain of every seed's best accuracy over FedAvg's, whose mean is rounded down, in points."""
     data = []
     for s in SCENARIOS:
-        best = {}
-        for name in VARIANTS:
-            runs = results.successful(runs_of(variant, {**CROSS_SILO, "scenario": s, "method": name}, results.seeds))
-            if runs:
-                best[name] = sum(run.summary["best_accuracy"] for run in runs) / len(runs)
-        for name in [v for v in best if v != "FedAvg" and "FedAvg" in best]:
-            data.append({"scenario": s, "variant": name, "gain": best[name] - int(best["FedAvg"])})
-    return pd.DataFrame(data, columns=["scenario", "variant", "gain"])
+        best = pd.DataFrame(
+            [
+                (name, run.experiment.seed, run.summary["best_accuracy"])
+                for name in VARIANTS
+                for run in results.successful(
+                    runs_of(variant, {**CROSS_SILO, "scenario": s, "method": name}, results.seeds)
+                )
+            ],
+            columns=["variant", "seed", "gain"],
+        )
+        base = best.gain[best.variant == "FedAvg"]
+        if len(base):
+            best["gain"] -= int(base.mean())
+            data.append(best.drop(base.index).assign(scenario=s))
+    return stacked(data, ["scenario", "variant", "seed", "gain"])
 
 
 def ablation(results: Results) -> tuple[Figure, pd.DataFrame]:
     """Figure 4: (a) gain of either part alone, (b) convergence in scenario 1."""
     gain, curve = gains(results), best_curves(CROSS_SILO, results)
     figure, axes = plots.panels(2, 1, (6.4, 2.8))
-    axes[0].set_title("(a) parts of FedGPS", loc="left")
+    done = gain.scenario.nunique()
+    rest = "" if done in (0, len(SCENARIOS)) else f"; {done} of {len(SCENARIOS)} scenarios is run at this scale"
+    axes[0].set_title(f"(a) parts of FedGPS{rest}", loc="left")
     plots.bars(axes[0], gain, "scenario", "gain", "variant", "gain over FedAvg's best (points)")
-    if len(gain):
-        axes[0].legend(loc="upper left", bbox_to_anchor=(1, 1))
+    plots.legend(axes[:1])
     axes[1].set_title("(b) FedGPS and the five best baselines, scenario 1", loc="left")
     convergence(axes[1], curve)
     return figure, pd.concat([gain.assign(panel="a"), curve.assign(panel="b")], ignore_index=True)
@@ -142,12 +141,12 @@ def motivation(results: Results) -> tuple[Figure, pd.DataFrame]:
     table = divergence(results)
     figure, axes = plots.panels(4, 2, (3.6, 2.7))
     parts = [heatmap(ax, "cifar10", 10, s) for ax, s in zip(axes, SCENARIOS[:2], strict=False)]
-    titles = {"mean": "(c) mean over all clients", "published": "(c) sum over all / sampled"}
+    titles = {"mean": "mean over all clients", "published": "sum over all / sampled"}
     for ax, letter in zip(axes, "ab", strict=False):
         ax.set_title(f"({letter}) {ax.get_title()}")
     for ax, (name, title) in zip(axes[2:], titles.items(), strict=True):
-        ax.set_title(title)
-        plots.lines(ax, table, "round", name, "sampled", "distance from prototypes")
+        ax.set_title(f"(c) {title}")
+        plots.lines(ax, table, "round", name, "sampled", f"distance from prototypes,\n{title}")
     if len(table):
         lines = axes[3].get_legend_handles_labels()
         figure.legend(*lines, title="clients sampled per round", loc="outside lower center", ncols=len(RATES))

@@ -14,7 +14,6 @@ from paperlib.runs.store import Run
 
 Draw = Callable[[Results], tuple[Figure, pd.DataFrame]]
 ALPHAS = (0.5, 0.3, 0.1, 0.01)
-ACCURACY = "test accuracy (%)"
 
 
 def finished(results: Results, row: Row, seeds: int | None = None) -> list[Run]:
@@ -50,8 +49,8 @@ def by_epoch(panels: dict[str, tuple[str, float | None]]) -> tuple[Callable[[int
         figure, axes = plots.panels(len(panels), 4, (2.6, 2.4))
         for ax, title in zip(axes, panels, strict=True):
             ax.set_title(title)
-            own, among = data[data.panel == title], list(METHODS)
-            plots.lines(ax, own, "epoch", "test_accuracy", "method", ACCURACY, "epoch on the server", among=among)
+            own = data[data.panel == title]
+            plots.lines(ax, own, "epoch", "test_accuracy", "method", plots.ACCURACY, "epoch on the server")
         plots.legend(axes)
         return figure, data
 

@@ -1,8 +1,7 @@
 """FedImpro: its figures.
 
-Curves are means over the last ten rounds, with the raw curve in a pale colour; the paper states no window. It leaves
-FedNova out of Figure 2b, because its authors' code measures FedNova's normalised updates instead of its models. We
-measure all methods alike and include it.
+Curves are means over the last ten rounds; the paper states no window. It leaves FedNova out of Figure 2b, because its
+authors' code measures FedNova's normalised updates instead of its models. We measure all methods alike and include it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +31,7 @@ WINDOW = 10  # rounds of the moving average
 LAYERS = 10  # largest number of single layers in a panel, evenly spaced
 # (a, E, M, sampled, rounds), in the order of the panels of Figures 4 to 7
 SETTINGS = ((0.1, 1, 10, 5, 1000), (0.1, 5, 10, 5, 400), (0.1, 1, 100, 10, 1000), (0.05, 1, 10, 5, 1000))
-LABELS = {"test_accuracy": "test accuracy (%)", "weight_divergence": "weight divergence"}
+LABELS = {"test_accuracy": plots.ACCURACY, "weight_divergence": "weight divergence"}
 
 
 def basic(dataset: str, method: str) -> Row:
@@ -41,13 +40,8 @@ def basic(dataset: str, method: str) -> Row:
 
 
 def histories(results: Results, curves: Mapping[str, Row], make: Make = experiment) -> pd.DataFrame:
-    """Histories of all finished runs, concatenated, with columns method (the name of the curve) and seed."""
-    data = [
-        run.history.assign(method=name, seed=run.experiment.seed)
-        for name, row in curves.items()
-        for run in results.finished(runs_of(make, row, results.seeds))
-    ]
-    return pd.concat(data, ignore_index=True) if data else pd.DataFrame(columns=["round", "method", "seed"])
+    """The histories of all finished runs by the name of a curve."""
+    return results.histories({name: runs_of(make, row, results.seeds) for name, row in curves.items()})
 
 
 def by_round(panels: Panels, columns: int = 2) -> ExperimentsAndDrawing:
@@ -58,27 +52,24 @@ def by_round(panels: Panels, columns: int = 2) -> ExperimentsAndDrawing:
 
     def draw(results: Results) -> tuple[Figure, pd.DataFrame]:
         parts = [histories(results, curves).assign(panel=title) for title, curves in panels.items()]
-        data = stacked([part for part in parts if len(part)], ["panel", "round", "test_accuracy", "method", "seed"])
+        data = stacked(parts, ["panel", "round", "test_accuracy", "method", "seed"])
         figure, axes = plots.panels(len(panels), columns, (3.2, 2.4))
-        for ax, (title, curves) in zip(axes, panels.items(), strict=True):
+        for ax, title in zip(axes, panels, strict=True):
             ax.set_title(title)
-            _curves(ax, data[data.panel == title], "test_accuracy", list(curves))
-        _legends(axes, shared=len({tuple(curves) for curves in panels.values()}) == 1)
+            plots.lines(ax, data[data.panel == title], "round", "test_accuracy", "method", plots.ACCURACY, "", WINDOW)
+        if len({tuple(curves) for curves in panels.values()}) == 1:
+            plots.legend(axes)
+        else:
+            _legends(axes)
         return figure, data
 
     return experiments, draw
 
 
-def _curves(ax: Axes, data: pd.DataFrame, column: str, among: Sequence[str]) -> None:
-    plots.lines(ax, data, "round", column, "method", LABELS[column], window=WINDOW, among=among)
-
-
-def _legends(axes: Sequence[Axes], shared: bool) -> None:
-    """One legend of all curves, or one per panel, with the last one on its right."""
-    plots.legend(axes if shared else axes[-1:])
-    for ax in axes[: 0 if shared else -1]:
-        if ax.lines:
-            ax.legend()
+def _legends(axes: Sequence[Axes]) -> None:
+    """A legend below each panel."""
+    for ax in axes:
+        ax.legend(fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
 
 
 def settings_of(dataset: str) -> Panels:
@@ -106,9 +97,9 @@ def two_panels(curves: Mapping[str, Row], make: Make = experiment) -> Draw:
         data = data.reindex(columns=["round", "test_accuracy", "weight_divergence", "method", "seed"])
         figure, axes = plots.panels(2, 2, (3.3, 2.6))
         for ax, column, panel in zip(axes, LABELS, "ab", strict=True):
-            ax.set_title(f"({panel})", loc="left")
-            _curves(ax, data, column, list(curves))
-        _legends(axes, shared=True)
+            ax.set_title(f"({panel})")
+            plots.lines(ax, data, "round", column, "method", LABELS[column], "", WINDOW)
+        plots.legend(axes)
         return figure, data
 
     return draw
@@ -155,14 +146,9 @@ def layer_divergence(datasets: Iterable[str]) -> ExperimentsAndDrawing:
         for ax, (kind, dataset) in zip(axes, places, strict=True):
             ax.set_title(f"{TITLES[dataset]}, per {kind}")
             part = data[(data.kind == kind) & (data.dataset == dataset)]
-            plots.lines(ax, part, "round", "divergence", "part", "divergence / maximum", window=WINDOW)
-            if not len(part):
-                continue
-            ax.set_ylim(bottom=0)
-            curves, names = ax.get_legend_handles_labels()
-            names = [name.removesuffix(".weight") for name in names]
-            # Below the panel: ten curves leave no room inside it.
-            ax.legend(curves, names, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+            labels = {name: name.removesuffix(".weight") for name in part.part}
+            plots.lines(ax, part, "round", "divergence", "part", "divergence / maximum", "", WINDOW, labels)
+        _legends(axes)
         return figure, data
 
     return experiments, draw
@@ -188,7 +174,7 @@ def _by_part(history: pd.DataFrame) -> list[pd.DataFrame]:
 
 LONG: Mapping[str, Row] = {
     name: {**basic("cifar10", "FedAvg"), "rounds": 10_000, "setting": f"lr_schedule={schedule}"}
-    for name, schedule in (("lr constant", "constant"), ("lr × 0.997 per round", "exponential"))
+    for name, schedule in (("constant learning rate", "constant"), ("learning rate × 0.997 per round", "exponential"))
 }
 NOISES = ("0.0", "0.001", "0.005", "0.01", "0.05", "0.1", "0.5")
 NOISE: Mapping[str, Row] = {
@@ -201,11 +187,11 @@ def numbers_of_figure_8(seeds: int) -> list[Cell]:
     """Best accuracies; learning rates in percent of the previous and of the first one, which are printed as shares."""
     cells = []
     for r in rows("F8", "test_accuracy", "lr_decay_per_round", "lr_ratio"):
-        label = {"constant": "lr constant", "exponential": "lr decays"}[parse(r["setting"])["lr_schedule"]]
+        label = f"{parse(r['setting'])['lr_schedule']} learning rate"
         column, unit, read = {
             "test_accuracy": ("best accuracy (%)", 1, lambda run, _: float(run.summary["best_accuracy"])),
-            "lr_decay_per_round": ("lr after a round (%)", 100, lambda run, _: 100 * run.experiment.lr_decay),
-            "lr_ratio": (f"lr after {AFTER} rounds (%)", 100, lambda run, _: 100 * run.experiment.lr_decay**AFTER),
+            "lr_decay_per_round": ("rate after a round (%)", 100, lambda run, _: 100 * run.experiment.lr_decay),
+            "lr_ratio": (f"rate after {AFTER} rounds (%)", 100, lambda run, _: 100 * run.experiment.lr_decay**AFTER),
         }[r["metric"]]
         row, runs = {**r, "value": unit * r["value"]}, runs_of(experiment, r, seeds)
         cells.append(cell_of(row, label, column, runs, read=read))

@@ -30,16 +30,11 @@ from paperlib.papers.gc_fed.setting import (
     with_border,
 )
 from paperlib.papers.results import Results
-from paperlib.papers.rows import Row, stacked
+from paperlib.papers.rows import stacked
 from paperlib.papers.specs import figure_specs
 from paperlib.quantities.curves import last_mean, rounds_to_target, smooth
 
 ALPHAS = (0.05, 0.1, 1, 1000)
-
-
-def histories_of(results: Results, row: Row, method: str, seeds: int) -> list[pd.DataFrame]:
-    """Histories of the finished runs, one per seed."""
-    return [run.history for run in results.finished(experiments_of([(row, method)], seeds))]
 
 
 def participation_experiments(seeds: int) -> list[Experiment]:
@@ -60,11 +55,11 @@ def participation(results: Results) -> tuple[Figure, pd.DataFrame]:
     table = stacked(data, ["round", "clients", "gap", "data", "seed"])
     figure, (left, right) = plots.panels(2, 2, (3.2, 2.6))
     diagrams.partial_update(left)
-    labels = "distance from the update of all", "clients in the partial update, K"
+    labels = "distance from\nthe update of all", "clients in the partial update, K"
     plots.lines(right, table, "clients", "gap", "data", *labels)
     if len(table):
         right.set(xscale="log", title="(b)")
-        right.legend()
+        plots.legend([right])
     return figure, table
 
 
@@ -82,16 +77,13 @@ def dynamics(results: Results) -> tuple[Figure, pd.DataFrame]:
     figure, axes = plots.panels(4, 2)
     for ax, method in zip(axes, OWN, strict=True):
         ax.set_title(method)
-        histories = histories_of(results, DYNAMICS, method, 1)
-        if not histories:
+        runs = results.finished(experiments_of([(DYNAMICS, method)], 1))
+        if not runs:
             plots.not_run(ax)
             continue
-        curve = histories[0][["round", "test_accuracy"]]
+        curve = runs[0].history[["round", "test_accuracy"]]
         plots.raw_and_smoothed(ax, curve, method, at=int(curve["round"].max()) // 4)
         data.append(curve.assign(method=method, smoothed=smooth(curve.test_accuracy.to_numpy())))
-    top = max(ax.get_ylim()[1] for ax in axes)
-    for ax in axes:
-        ax.set_ylim(0, top)
     return figure, stacked(data, ["round", "test_accuracy", "method", "smoothed"])
 
 
@@ -105,22 +97,21 @@ def training_dynamics(results: Results) -> tuple[Figure, pd.DataFrame]:
     figure, axes = plots.panels(len(PANELS), 2, (4.6, 2.6))
     for ax, (dataset, model, clients, target) in zip(axes, PANELS, strict=True):
         ax.set_title(panel_title(dataset, model, clients))
-        of_all = {m: histories_of(results, panel_row(dataset, model, clients), m, results.seeds) for m in PLOTTED}
-        histories = {method: curves for method, curves in of_all.items() if curves}
-        if "FedAvg" not in histories:
+        row = panel_row(dataset, model, clients)
+        curves = results.histories({m: experiments_of([(row, m)], results.seeds) for m in PLOTTED})
+        curves = curves.assign(dataset=dataset, clients=clients)
+        if "FedAvg" not in set(curves.get("method", ())):
             plots.not_run(ax)
             continue
-        means = {method: _mean_history(curves) for method, curves in histories.items()}
+        parts = curves.groupby("method", sort=False)
+        means = {str(m): part.groupby("round", as_index=False)[["test_accuracy"]].mean() for m, part in parts}
         goal = target if results.scale == "paper" else last_mean(means["FedAvg"].test_accuracy.to_numpy())
         reached = {method: rounds_to_target(mean, goal) for method, mean in means.items()}
         when = {m: f"{m} ({'never' if at is None else f'round {at}'})" for m, at in reached.items()}
-        plots.curves(ax, histories, {m: when.get(m, m) for m in PLOTTED})
+        plots.lines(ax, curves, "round", "test_accuracy", "method", plots.ACCURACY, "", 10, when, raw=False)
         ax.axhline(goal, color="0.4", linewidth=0.6, linestyle=":")
         ax.legend(title=f"reaches {goal:.1f} %", title_fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-        for method, curves in histories.items():
-            for seed, history in enumerate(curves):
-                curve = history[["round", "test_accuracy"]]
-                data.append(curve.assign(dataset=dataset, clients=clients, method=method, seed=seed))
+        data.append(curves)
     return figure, stacked(data, ["round", "test_accuracy", "dataset", "clients", "method", "seed"])
 
 
@@ -139,22 +130,17 @@ def similarity_experiments(seeds: int) -> list[Experiment]:
 
 def similarity(results: Results) -> tuple[Figure, pd.DataFrame]:
     """Figure 7: mean over the sampled clients, per layer; moving average over ten rounds."""
-    data = []
-    for name, e in zip(SIMILARITY, similarity_experiments(results.seeds), strict=True):
-        run = results.get(e)
-        if run is not None:
-            layers = [c for c in run.history.columns if c.startswith("cka/")]
-            long = run.history.melt("round", layers, var_name="layer", value_name="cka")
-            data.append(long.assign(method=name, layer=long.layer.str.removeprefix("cka/")))
-    table = stacked(data, ["round", "layer", "cka", "method"])
-    layers = list(table.layer.unique()) or ["conv1", "conv2", "fc1", "classifier"]
+    experiments = zip(SIMILARITY, similarity_experiments(results.seeds), strict=True)
+    curves = results.histories({name: [e] for name, e in experiments})
+    measured = [name.removeprefix("cka/") for name in map(str, curves) if name.startswith("cka/")]
+    layers = measured or ["conv1", "conv2", "fc1", "classifier"]
+    parts = [curves.get(["round", "method"], curves).assign(layer=n, cka=curves.get(f"cka/{n}")) for n in layers]
+    table = stacked(parts, ["round", "layer", "cka", "method"])
     figure, axes = plots.panels(len(layers), 2, (3.2, 2.2))
     for ax, layer in zip(axes, layers, strict=True):
         ax.set_title(layer)
-        plots.lines(ax, table[table.layer == layer], "round", "cka", "method", window=10)
-    if len(table):
-        axes[0].set_ylabel("CKA")
-        axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1))
+        plots.lines(ax, table[table.layer == layer], "round", "cka", "method", "CKA", window=10)
+    plots.legend(axes)
     return figure, table
 
 
@@ -168,20 +154,21 @@ def border_experiments(seeds: int) -> list[Experiment]:
 
 def border(results: Results) -> tuple[Figure, pd.DataFrame]:
     """Figure 9: accuracy against lambda, with and without Global GC above the border; grey: the paper's best range."""
-    data = []
-    for method, label in (("GC-Fed", "Local GC below, Global GC above"), ("LocalGC", "Local GC below, nothing above")):
-        for share in LAMBDAS:
-            wanted = [with_border(e, share) for e in experiments_of([(BORDER, method)], results.seeds)]
-            for run in results.finished(wanted):
-                accuracy = last_mean(run.history.test_accuracy.to_numpy())
-                data.append({"lambda": share, "variant": label, "accuracy": accuracy})
-    table = pd.DataFrame(data, columns=["lambda", "variant", "accuracy"])
+    data = [
+        (share, label, run.experiment.seed, last_mean(run.history.test_accuracy.to_numpy()))
+        for method, label in (
+            ("GC-Fed", "Local GC below, Global GC above"),
+            ("LocalGC", "Local GC below, nothing above"),
+        )
+        for share in LAMBDAS
+        for run in results.finished([with_border(e, share) for e in experiments_of([(BORDER, method)], results.seeds)])
+    ]
+    table = pd.DataFrame(data, columns=["lambda", "variant", "seed", "accuracy"])
     figure, (ax,) = plots.panels(1, 1, (5, 3))
-    plots.spread(ax, table, "lambda", "variant")
+    plots.spread(ax, table, "lambda", "variant", "λ, share of the parameter tensors below the border")
     if len(table):
         ax.axvspan(LAMBDAS.index(0.85), LAMBDAS.index(0.95), color="0.9", linewidth=0)
-        ax.set_xlabel("λ, share of the parameter tensors below the border")
-        ax.legend()
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1))
     return figure, table
 
 
@@ -203,10 +190,9 @@ def impact(results: Results) -> tuple[Figure, pd.DataFrame]:
     table = pd.DataFrame(data, columns=["factor", "value", "method", "seed", "accuracy", "failed"])
     figure, axes = plots.panels(5, 3)
     for ax, factor in zip(axes, FACTORS, strict=True):
-        ax.set_xlabel(factor.replace("_", " "))
-        plots.spread(ax, table[table.factor == factor], "value", "method")
-    if len(table):
-        axes[0].legend()
+        name = "learning rate" if factor == "lr" else factor.replace("_", " ")
+        plots.spread(ax, table[table.factor == factor], "value", "method", name)
+    plots.legend(axes)
     return figure, table
 
 
@@ -222,10 +208,6 @@ def partitions(results: Results) -> tuple[Figure, pd.DataFrame]:
         table = pd.DataFrame(counts.numpy()).rename_axis("client").reset_index()
         data.append(table.melt("client", var_name="class", value_name="samples").assign(alpha=alpha))
     return figure, stacked(data, ["client", "class", "samples", "alpha"])
-
-
-def _mean_history(histories: list[pd.DataFrame]) -> pd.DataFrame:
-    return pd.concat(histories).groupby("round", as_index=False)[["test_accuracy"]].mean()
 
 
 FIGURES = figure_specs("gc_fed", {

@@ -198,11 +198,10 @@ def _accuracies(runs: pd.DataFrame, names: Mapping[str, str]) -> str:
 
 def _curves(histories: Mapping[str, pd.DataFrame], names: Mapping[str, str]) -> Figure:
     """Accuracy and loss over rounds, the runs side by side."""
-    look = plots.looks([names[digest] for digest in histories])
     with plots.style():
         figure, axes = plots.panels(2, 2, size=(5.2, 3.0 + 0.16 * len(histories)))
-        for digest, history in histories.items():
-            colour, line = look[names[digest]]
+        for i, (digest, history) in enumerate(histories.items()):
+            colour, line = plots.COLOURS[i], plots.LINES[(i + 1 + i // 4) % 4]  # those of like hue differ in the line
             label = names[digest].replace("$", r"\$")  # a sign, not the beginning of a formula
             for ax, column in zip(axes, ("test_accuracy", "test_loss"), strict=True):
                 ax.plot(history["round"], history[column], line, color=colour, linewidth=1.4, label=label)
