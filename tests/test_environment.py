@@ -35,7 +35,7 @@ def pinned(lines: list[str]) -> dict[str, str]:
 
 
 CONSTRAINTS = pinned([line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")])
-INSTALLED_BY_MAKE = names(PROJECT["dependencies"] + sum(EXTRAS.values(), []))
+INSTALLED_BY_MAKE = names(PROJECT["dependencies"] + sum(EXTRAS.values(), [])) - {PROJECT["name"]}
 
 
 def test_every_declared_package_has_a_pin():
@@ -97,7 +97,7 @@ def test_a_hosted_lab_is_given_pinned_packages_without_cuda_ray_and_tools_of_dev
         assert version == CONSTRAINTS[name]
     assert {"torch==2.13.0+cpu", "torchvision==0.28.0+cpu"} == set(packages)
     assert {"-c ../constraints.txt", ".[notebooks]"} <= set(lines)
-    assert not names(EXTRAS["notebooks"]) & names(EXTRAS["cluster"] + EXTRAS["dev"])
+    assert not names(EXTRAS["notebooks"] + EXTRAS["reports"]) & names(EXTRAS["cluster"] + EXTRAS["dev"])
 
 
 def test_citation_names_this_version_and_the_five_papers():

@@ -79,7 +79,7 @@ def test_any_parameter_of_a_notebook_stays_what_it_is(value):
 IMPOSSIBLE = {"scale": "../../etc", "seeds": 0, "recompute": "yes", "overrides": {"NoSuchMethod": {"lr": 1}}}
 
 
-@pytest.mark.parametrize("name", ["gc_fed/small_scale", "gc_fed/notation", "fedgps/partitions", "fedhydra/framework"])
+@pytest.mark.parametrize("name", ["gc_fed/small_scale", "fedgps/seeds", "fedgps/hyperparameters", "fedhydra/ablation"])
 def test_impossible_parameters_of_a_notebook_are_refused_before_anything_is_written(name, watched, monkeypatch):
     notebook = NOTEBOOKS / f"{name}.ipynb"
     monkeypatch.setattr("paperlib.runs.runner.simulate", lambda *_: pytest.fail("a run was begun"))

@@ -11,6 +11,7 @@ import pytest
 from paperlib import papers
 from paperlib.display.source import Source
 from paperlib.papers.claims import claims
+from paperlib.papers.specs import needed
 from paperlib.paths import NOTEBOOKS
 
 FILES = [path for paper in papers.TITLES for path in sorted((NOTEBOOKS / paper).glob("*.ipynb"))]
@@ -65,14 +66,19 @@ def test_a_hook_is_shown_right_under_the_text_about_it(path):
 
 
 @each
-def test_what_is_run_follows_from_one_cell_of_parameters(path):
+def test_a_cell_offers_the_parameters_that_have_an_effect(path):
+    paper = path.parent.name
+    specs = [papers.spec(paper, name) for name in saved(path)]
+    one, three = ([{e.digest for e in needed(spec, seeds)} for spec in specs] for seeds in (1, 3))
+    offered = [name for name in PARAMETERS if any(one) and (name != "seeds" or one != three)]
+    if f"{paper}/{path.stem}" in WITHOUT_HOOK:
+        offered = ["overrides"]  # which the list of hyperparameters follows
     tagged = [cell.source for cell in cells(path) if "parameters" in cell.metadata.get("tags", [])]
-    if not saved(path):
-        return
-    (own,) = tagged
-    assert [node.targets[0].id for node in ast.parse(own).body][:4] == PARAMETERS
-    opening = f'paper = papers.open("{path.parent.name}", ' + ", ".join(f"{name}={name}" for name in PARAMETERS) + ")"
-    assert sum(opening in source for source in code(path)) == 1
+    if specs:
+        assert len(tagged) == bool(offered)
+        assert [node.targets[0].id for source in tagged for node in ast.parse(source).body][:4] == offered
+        opening = "paper = papers.open(" + ", ".join([f'"{paper}"', *(f"{name}={name}" for name in offered)]) + ")"
+        assert sum(opening in source for source in code(path)) == 1
 
 
 @each

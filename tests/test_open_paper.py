@@ -94,6 +94,14 @@ def test_the_claims_of_a_table_are_those_of_the_scorecard():
         assert row.printed == f"{points(v.printed)} ({v.in_print[0]} of {v.in_print[1]})"
 
 
+def test_a_caption_names_the_settings_that_are_run():
+    caption = papers.table("fedimpro", "T1", scale="small", compute=False).caption
+    (setting,) = [line for line in caption.splitlines() if "of the printed operations" in line]
+    assert setting.startswith("CIFAR-10, resnet18, 5 of 10, E = 1: ")
+    nothing = papers.table("fedgps", "T12", scale="small", compute=False).caption  # then it names what would be run
+    assert "of the printed operations" in nothing and "0 of " in nothing
+
+
 def test_at_smoke_nothing_is_judged_and_no_budget_is_searched(monkeypatch):
     monkeypatch.setattr(judging, "gathered", lambda *_, **__: pytest.fail("runs were looked for"))
     table = opened().claims("T5", "T8")

@@ -64,6 +64,17 @@ def test_every_value_has_an_origin_and_every_method_its_hyperparameters(paper):
     assert page.count("<tr") == len(table) + 1 and "..." not in page
 
 
+def test_the_list_follows_overrides_as_the_runs_do():
+    overrides = {"FedProx": {"mu": 0.77}, "all": {"lr": 0.5}}
+    plain, changed = papers.hyperparameters("fedgps"), papers.hyperparameters("fedgps", overrides)
+    named = changed.set_index(["method", "hyperparameter"]).value
+    assert (named["FedProx", "mu"], named["all", "lr"]) == ("0.77", "0.5") and (changed.origin[:2] == "override").all()
+    assert ("FedLESAM", "lr") in plain.set_index(["method", "hyperparameter"]).index  # which lr for all replaces
+    assert named.xs("lr", level="hyperparameter").to_dict() == {"all": "0.5", "CCVR": "0.001"}  # CCVR's is an option
+    e = only("fedgps", "T1", overrides, method="fedlesam")
+    assert e.lr == 0.5 and only("fedgps", "T1", overrides, method="fedprox").method_options == {"mu": 0.77}
+
+
 def test_an_override_changes_exactly_the_method_it_names():
     plain = papers.experiments("gc_fed", "T5", scale="paper", seeds=2)
     changed = papers.experiments("gc_fed", "T5", scale="paper", seeds=2, overrides={"FedProx": {"mu": 0.01, "lr": 0.1}})

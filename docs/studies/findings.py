@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from paperlib import papers
+from paperlib.papers.catalogue import PAPERS
 from paperlib.paths import ROOT
 from paperlib.quantities.agreement import LEVEL, discovery_line
 from paperlib.reports import markdown
@@ -16,7 +17,6 @@ from paperlib.reports.scorecard_page import (
     CALLED,
     SUMMARY_NOTE,
     claims,
-    coverage,
     named,
     order,
     percentage,
@@ -25,6 +25,13 @@ from paperlib.reports.scorecard_page import (
 
 README = ROOT / "README.md"
 FINDINGS = ROOT / "docs" / "findings.md"
+
+
+def coverage(paper: str) -> list[str]:
+    """Count the tables and the figures that can be asked for: ``["8 of 8", "9 of 10"]``."""
+    specified = {*papers.tables(paper), *papers.figures(paper)}
+    counts = [[name in specified for name in PAPERS[paper].names if name[0] == kind] for kind in "TF"]
+    return [f"{sum(known)} of {len(known)}" for known in counts]
 
 
 def summary(card: Scorecard) -> str:

@@ -5,10 +5,13 @@ import gc
 import sys
 from typing import Annotated
 
-import typer
+try:
+    import typer
 
-from paperlib.cli import papers, tools  # whose commands are those of the application
-from paperlib.cli.terminal import app, console, refused
+    from paperlib.cli import papers, tools  # whose commands are those of the application
+    from paperlib.cli.terminal import app, console, refused
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"paperlib: the command needs {missing.name}; pip install 'paperlib[reports]' brings it") from None
 from paperlib.version import version
 
 

@@ -53,8 +53,8 @@ def list_(
             names = [*papers.tables(chosen), *papers.figures(chosen)]
             for name in names:
                 spec = papers.spec(chosen, name)
-                rows[name] = {"title": spec.title, "kind": spec.kind, "section": spec.section}
-                rows[name] |= {"notebook": spec.notebook} if console.width >= WIDE else {}
+                wide = {"kind": spec.kind, "section": spec.section, "notebook": spec.notebook}
+                rows[name] = {"title": spec.title} | (wide if console.width >= WIDE else {})
                 for scale in RULES:
                     runs = needed[Use(chosen, name, scale)]
                     here = f" ({len(runs & own)})" if runs & own else ""
@@ -214,11 +214,11 @@ def scorecard(json: Json = False) -> None:
     with sentences():
         card = judge()
         for paper, title in papers.TITLES.items():
-            print_frame(pages.with_content(pages.scores(card, paper).drop(columns="title")), title)
+            print_frame(pages.scores(card, paper).drop(columns="title"), title)
             claims = pages.claims(card, paper).set_index("claim")
-            print_frame(claims[["printed", "verdict", "ours", "from", "scale"]], f"Claims of {title}")
-        say(pages.EXPLANATION)
-        say(f"written to {pages.write_page(card)}")
+            claims = claims.loc[claims.verdict != "not run", ["printed", "verdict", "ours", "from", "scale"]]
+            print_frame(claims, f"Claims of {title} that have runs")
+        say(f"written to {pages.write_page(card)}, which says how to read the columns")
         gallery.build()  # which has a link to it
 
 

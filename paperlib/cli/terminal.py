@@ -58,8 +58,9 @@ def print_frame(frame: Any, title: str = "") -> None:
     view = Table(box=SIMPLE, title=escape(title) or None, title_justify="left")
     texts = frame.reset_index(names=str(frame.index.name or ""))
     texts = texts.map(lambda x: x if isinstance(x, Text) else Text(f"{x:.4g}" if isinstance(x, float) else str(x)))
+    most = min(SHORT, console.width // len(texts.columns))
     for name, column in texts.items():
-        short = all(len(text) <= SHORT for text in column)
+        short = all(len(text) <= most for text in (*column, *str(name).split(", ")))
         number = sum(text.plain[:1] in "+-<0123456789" for text in column) > len(column) / 2
         heading = Text(str(name).replace(", ", "\n"))
         view.add_column(heading, justify="right" if short and number else "left", no_wrap=short, overflow="fold")

@@ -89,26 +89,31 @@ class HyperparameterTable(pd.DataFrame):
         return self.to_string(index=False)
 
 
-def hyperparameters(paper: str) -> HyperparameterTable:
+def hyperparameters(paper: str, overrides: Overrides | None = None) -> HyperparameterTable:
     """The hyperparameters of a paper's runs and their origin: read them before you trust a comparison.
 
     Columns: method ("all": of every method), dataset ("" is any), kind, hyperparameter, value, origin, where, note; see
-    this module for kind and origin. Raises ValueError for an unknown paper.
+    this module for kind and origin. Overrides come first, with the origin "override", and the rows that they replace
+    are left out. Raises ValueError for an unknown paper, and for overrides as `check`.
     """
-    check_paper(paper)
+    check(paper, overrides)
+    given = [
+        Row(paper, method, "", "", "override", name, value, "override", "", "")
+        for method, values in (overrides or {}).items()
+        for name, value in values.items()
+    ]
+    replaced = {(row.method, row.name) for row in given}
+    kept = [r for r in rows(paper) if not replaced & {(r.method, r.name), ("all" * (r.kind == "training"), r.name)}]
     table_rows = [
-        (row.method, row.dataset, row.kind, row.name, "" if row.kind == "" else _text(row.value), row.origin, row.where,
-         row.note)
-        for row in rows(paper)
-    ]  # fmt: skip
+        vars(row) | {"hyperparameter": row.name, "value": _text(row.value) if row.kind else ""} for row in given + kept
+    ]
     columns = ["method", "dataset", "kind", "hyperparameter", "value", "origin", "where", "note"]
     return HyperparameterTable(table_rows, columns=columns)
 
 
 def methods(paper: str) -> dict[str, tuple[str, dict[str, Any]]]:
     """Name in the paper -> name in the registry, and the options set by the paper's runs."""
-    names = dict.fromkeys(row.method for row in rows(paper) if row.method != "all")
-    chosen = {name: _stated(paper, name, "") for name in names}
+    chosen = {row.method: _stated(paper, row.method, "") for row in rows(paper) if row.method != "all"}
     return {name: (setting.method, dict(setting.options)) for name, setting in chosen.items()}
 
 
@@ -174,12 +179,8 @@ def check(paper: str, overrides: Overrides | None) -> None:
 
 def described(overrides: Overrides) -> str:
     """``FedProx: mu = 0.01; all: lr = 0.1, clip = None``."""
-    parts = [
-        f"{method}: {', '.join(f'{name} = {_text(value)}' for name, value in values.items())}"
-        for method, values in overrides.items()
-        if values
-    ]
-    return "; ".join(parts)
+    texts = {name: ", ".join(f"{k} = {_text(v)}" for k, v in values.items()) for name, values in overrides.items()}
+    return "; ".join(f"{name}: {text}" for name, text in texts.items() if text)
 
 
 @cache

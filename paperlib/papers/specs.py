@@ -349,20 +349,20 @@ def done(experiments: Iterable[Experiment], results: Results) -> tuple[str, ...]
 
 
 def caption(experiments: list[Experiment], results: Results) -> str:
-    """The caption of a table or figure, a line each: scale and its rule, finished runs, data and code versions."""
+    """The caption of a table or figure, a line each: scale and its rule, finished runs, data and code versions.
+
+    Only settings of which something is run are named, or all where nothing is.
+    """
     planned = list(dict.fromkeys(map(results.at_scale, experiments)))
     if not planned:
         return "It needs no runs."
-    lines = [rules(results.scale, experiments)]
     done = [results.runs[e] for e in planned if e in results.runs]
-    count = f"{len(done)} of {len(planned)} runs are done"
-    count += f" ({REST})." if len(done) < len(planned) else "."
-    if done:
-        seeds = sorted({run.experiment.seed for run in done})
-        count += f" Seeds {', '.join(map(str, seeds))}"
-        count += "; ± is the sample standard deviation over them." if len(seeds) > 1 else "."
-    lines.append(count)
-    if done:
-        data = f"Data: {'; '.join(sorted({run.summary['dataset_source'] for run in done}))}."
-        lines.append(f"{data} Code: {', '.join(sorted({run.summary['version'] for run in done}))}.")
-    return "\n".join(lines)
+    rule = rules(results.scale, [e for e in experiments if results.get(e)] or experiments)
+    count = f"{len(done)} of {len(planned)} runs are done" + (f" ({REST})." if len(done) < len(planned) else ".")
+    if not done:
+        return f"{rule}\n{count}"
+    seeds = sorted({run.experiment.seed for run in done})
+    spread = "; ± is the sample standard deviation over them." if len(seeds) > 1 else "."
+    data = "; ".join(sorted({run.summary["dataset_source"] for run in done}))
+    code = ", ".join(sorted({run.summary["version"] for run in done}))
+    return f"{rule}\n{count} Seeds {', '.join(map(str, seeds))}{spread}\nData: {data}. Code: {code}."

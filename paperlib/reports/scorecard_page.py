@@ -9,7 +9,6 @@ import pandas as pd
 
 from paperlib import papers
 from paperlib.display.words import many
-from paperlib.papers.catalogue import PAPERS
 from paperlib.papers.claims import POOLED, READING, ROPE, VERDICTS
 from paperlib.papers.judging import LEAST, METHODS, REGIME, SEEDS
 from paperlib.papers.verdicts import points, with_interval
@@ -54,12 +53,12 @@ def percentage(share: float) -> str:
 
 
 def scores(card: Scorecard, paper: str) -> pd.DataFrame:
-    """The tables of one paper as text, a row each, the paper itself last."""
+    """The tables of one paper of which something is run, as text, a row each, the paper itself last."""
     rows = []
     for name, scales in groupby(named(card.tables[card.tables.paper == paper]), lambda row: row.table):
         by: dict[str, Any] = {str(row.scale): row for row in scales}
         entry = {"table": str(name), "title": next(iter(by.values())).title}
-        entry |= {f"run, {scale}": f"{row.run} of {row.cells}" for scale, row in by.items()}
+        entry |= {f"run, {scale}": f"{row.run} of {row.cells}" if row.run else "-" for scale, row in by.items()}
         for scale, row in by.items():
             entry |= {f"share of print, {scale}": percentage(row.share)}
             entry |= {f"claims {CALLED}, {scale}": tally(row) if row.run else "-", f"grade, {scale}": row.grade}
@@ -67,7 +66,8 @@ def scores(card: Scorecard, paper: str) -> pd.DataFrame:
             if not np.isnan(row.difference):
                 entry["difference"] = f"{row.difference:.2f}"
         rows.append(entry)
-    return pd.DataFrame(rows).set_index("table").fillna("-")
+    table = pd.DataFrame(rows).set_index("table").fillna("-")
+    return with_content(table[(table.filter(like="run, ") != "-").any(axis=1)])
 
 
 def claims(card: Scorecard, paper: str) -> pd.DataFrame:
@@ -90,7 +90,7 @@ def claims(card: Scorecard, paper: str) -> pd.DataFrame:
                     if decided
                     else "-",
                     "scale": f"{row.scale}, {percentage(row.share)} of print, grade {row.grade}" if decided else "-",
-                    "note": "; ".join(filter(None, [row.why, row.note])),
+                    "note": "; ".join(filter(None, [row.why and "elsewhere: " * decided + row.why, row.note])),
                 }
             )
     return pd.DataFrame(
@@ -108,10 +108,10 @@ def write_page(card: Scorecard, folder: Path | None = None) -> Path:
     """Write ``scorecard.html`` into the folder (default: figures/), beside the gallery; returns its path."""
     sections = []
     for paper, title in papers.TITLES.items():
-        told, named = claims(card, paper).set_index("claim"), {"name": paper, "title": title}
+        told = claims(card, paper).set_index("claim")
         with_runs, without = (with_content(told[told.verdict.ne("not run") == run]) for run in (True, False))
-        tables = {"scores": with_content(scores(card, paper)), "claims": with_runs, "not_run": without}
-        sections.append(dict(zip(("tables", "figures"), coverage(paper), strict=True)) | named | tables)
+        tables = {"scores": scores(card, paper), "claims": with_runs, "not_run": without}
+        sections.append({"name": paper, "title": title} | tables)
     path = (folder or figures_folder()) / "scorecard.html"
     return pages.write_page(path, "scorecard", title="Scorecard", explanation=EXPLANATION, papers=sections)
 
@@ -119,14 +119,6 @@ def write_page(card: Scorecard, folder: Path | None = None) -> Path:
 def with_content(text: pd.DataFrame) -> pd.DataFrame:
     """The columns in which some row says something, and the title."""
     return text[[name for name in text if name == "title" or not text[name].isin(["-", ""]).all()]]
-
-
-def coverage(paper: str) -> tuple[str, str]:
-    """Count the tables and the figures that can be asked for: ``("8 of 8", "9 of 10")``."""
-    specified = {*papers.tables(paper), *papers.figures(paper)}
-    counts = [[name in specified for name in PAPERS[paper].names if name[0] == kind] for kind in "TF"]
-    tables, figures = (f"{sum(known)} of {len(known)}" for known in counts)
-    return tables, figures
 
 
 def named(rows: pd.DataFrame) -> Any:
