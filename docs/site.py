@@ -54,6 +54,7 @@ LAST = """
 - [What holds near print](docs/findings.md): the claims that our runs decide, and ten facts about papers and codes.
 - <a href="results.html">Every finished run</a>: its curve, its distance to print, its differences to other methods.
 - <a href="scorecard.html">The scorecard</a>: what is run of every table, and whether the methods keep their order.
+- [The league](docs/league.md): methods tuned by one rule, and [your method](notebooks/your_method.ipynb) among them.
 - [Use it](README.md), and [add your method](CONTRIBUTING.md).
 """
 
@@ -104,7 +105,7 @@ def contents(source: Path, card: scorecard.Scorecard) -> str:
     parts = [FIRST, "## The papers\n", PICTURES, '<div class="papers">\n']
     parts += [paper_card(source, paper, card) for paper in front.CHOSEN]
     parts += ["</div>\n", COURSE, *(f"1. [{heading(page)}](notebooks/course/{page.name})" for page in course)]
-    parts += [LAST, _tree("First steps", ["README", "notebooks/start", "docs/findings"])]
+    parts += [LAST, _tree("First steps", ["README", "notebooks/start", "notebooks/your_method", "docs/findings"])]
     parts.append(_tree("Course", [page.stem for page in course], "course/"))
     for paper, title in TITLES.items():
         specs = {**papers.TABLES[paper], **papers.FIGURES[paper]}

@@ -23,19 +23,20 @@ def duel(
 
     methods: names in `REGISTRY`, or classes, which are registered under their names in small letters. A class
     attribute ``grid``, a list of three dicts of options, is tried with three rates each; without it nine rates are.
-    FedAvg's test runs are played here, too, so that times are those of one machine. Raises ValueError before any work
-    for an unknown name or setting, and for more candidates than everybody has.
+    FedAvg's test runs are played here, too, so that times are those of one machine; it is tuned here if no run of the
+    setting is shipped. Raises ValueError before any work for an unknown name or setting, and for more candidates than
+    everybody has.
     """
     one_of("setting", setting, SETTINGS)
-    for method in methods:
-        if isinstance(method, type):
-            REGISTRY[method.__name__.lower()] = method
-    names = [method if isinstance(method, str) else method.__name__.lower() for method in methods]
+    classes = {method.__name__.lower(): method for method in methods if isinstance(method, type)}
+    REGISTRY.update(classes)
+    names = [*classes, *(method for method in methods if isinstance(method, str))]
     for name in names:
         one_of("method", name, REGISTRY)
         grid_of(name)
     play, others = partial(run_many, jobs=jobs, store=store, progress=progress), shipped(setting)
-    tests = tuned(names, setting, play) | {BASE: [run.experiment for run in others[BASE]]}
+    base = {BASE: [run.experiment for run in others[BASE]]} if BASE in others else tuned([BASE], setting, play)
+    tests = tuned(names, setting, play) | base
     runs = iter(play([e for es in tests.values() for e in es]))
     here = {name: [next(runs) for _ in es] for name, es in tests.items()}
     return standings(others, here)
