@@ -53,7 +53,7 @@ def test_evaluated_classifier_is_the_global_one_refitted_to_those_draws(play):
 
 def test_calibration_improves_a_skewed_classifier(play):
     method, progress, _ = play("ccvr", {"lr": 0.1, "epochs": 5}, rounds=2, lr=0.02, **SKEWED)
-    data = method.context.data
+    data = progress.test
     x = normalise(data.test_images, data).double()
     losses = [
         cross_entropy(method.net(theta, x), data.test_labels).item()

@@ -117,7 +117,7 @@ def test_server_takes_the_mean_of_the_clients_that_have_a_class(start):
 
 def test_matching_brings_the_gradients_closer_and_the_classifier_learns_the_classes(play, start):
     method, progress, _ = play("creff", {"m": 20}, rounds=6, sampled=4)
-    data = method.context.data
+    data = progress.test
     x = normalise(data.test_images, data).double()
     theta = method.finish(progress.theta, progress.server)
     assert (method.net(theta, x).argmax(1) == data.test_labels).double().mean() > 0.9

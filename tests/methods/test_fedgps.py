@@ -374,7 +374,7 @@ def test_weights_by_size_are_refused(start):
 @pytest.mark.parametrize("options", [{}, {"preset": "paper"}, {"lambda_1": 0.1}])
 def test_it_learns_and_its_options_change_the_run(play, options):
     method, progress, _ = play("fedgps", SMALL | options, rounds=6, sampled=4)
-    data = method.context.data
+    data = progress.test
     logits = method.net(progress.theta, normalise(data.test_images, data).double())
     assert (logits.argmax(1) == data.test_labels).double().mean() > 0.9
     if options:

@@ -77,7 +77,7 @@ def test_prototypes_survive_a_method_around(play, start, outer):
     """What changes the update of the network leaves a classifier that can be evaluated, and the run learns."""
     options = {"base": "fednh"} if outer else {}
     method, progress, _ = play(outer or "fednh", options | {"s": 20.0}, rounds=6, sampled=4)
-    data = method.context.data
+    data = progress.test
     logits = method.net(method.finish(progress.theta, progress.server), normalise(data.test_images, data).double())
     assert (logits.argmax(1) == data.test_labels).double().mean() > 0.9
     assert (prototypes(method, progress.theta).norm(dim=1) - 1).abs().max() < (0.1 if outer == "gc_fed" else 1e-12)

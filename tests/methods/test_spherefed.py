@@ -33,7 +33,7 @@ def test_classifier_is_the_same_for_everybody_throughout(play, start):
 
 def test_calibration_serves_better_than_the_fixed_classifier(play):
     method, progress, _ = play("spherefed", rounds=4, sampled=4, **SKEWED)
-    data, accuracies = method.context.data, []
+    data, accuracies = progress.test, []
     for theta in (progress.theta, method.finish(progress.theta, progress.server)):
         logits = method.net(theta, normalise(data.test_images, data).double())
         accuracies.append(float((logits.argmax(1) == data.test_labels).double().mean()))

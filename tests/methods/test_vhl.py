@@ -86,7 +86,7 @@ def test_it_is_fedgps_without_a_path_and_without_global_prototypes(play):
 
 def test_evaluated_model_knows_the_real_classes_only(play, start):
     method, progress, _ = play("vhl", SMALL, rounds=6, sampled=4)
-    data = method.context.data
+    data = progress.test
     x = normalise(data.test_images, data).double()
     theta = method.finish(progress.theta, progress.server)
     raw, logits = method.net(progress.theta, x), method.net(theta, x)
