@@ -234,6 +234,8 @@ CASES: tuple[Case, ...] = (
     Case("ccvr", classifiers.ccvr, CCVR | {"calibrate_on": "all"}, compare=both_models),
     Case("creff", classifiers.creff, CREFF, {"augment": True}, both_models),
     # newer than the papers
+    of_client("moon", newer.moon, mu=0.7, tau=0.4),
+    of_client("moon", newer.moon, changes=BATCH_NORM, mu=0.7, tau=0.4),
     of_client("fedvls", newer.fedvls, lambda_=0.8, beta=0.3),
     of_client("fedvls", newer.fedvls, changes=BATCH_NORM, lambda_=0.8, beta=0.3),
     Case("fedawa", newer.fedawa, {"steps": 3, "eta": 0.2}, {"weighting": "size"}, learnt("T")),

@@ -39,6 +39,30 @@ def fedvls(fed: Federation, lambda_: float, beta: float) -> Local:
     return of_loss(fed, loss)
 
 
+def moon(fed: Federation, mu: float, tau: float) -> Local:
+    """Li, He and Song 2021, Equation 3, sample by sample; a visit begins where the last one has ended."""
+    previous: dict[int, Tensor] = {}
+    last: list[int] = []
+
+    def loss(t: int, k: int, w: Tensor) -> Loss:
+        previous.update({client: fed.w for client in last})
+        last[:] = [k]
+        old, received = previous.get(k, w), fed.buffers
+
+        def contrastive(x: Tensor, y: Tensor) -> Tensor:
+            z = fed.model.body(x)
+            near, far = (fed.evaluated(lambda model: model.body, v, x, received).flatten(1) for v in (w, old))
+            total = cross_entropy(fed.model.head(z), y)
+            for own, a, b in zip(z.flatten(1), near, far, strict=True):
+                same, other = (own @ v / (own.norm() * v.norm()).clamp(1e-8) / tau for v in (a, b))
+                total = total + mu * torch.log(1 + (other - same).exp()) / len(y)
+            return total
+
+        return contrastive
+
+    return of_loss(fed, loss)
+
+
 def fedawa(fed: Federation, steps: int, eta: float) -> Compared:
     """Shi et al. 2025, as `ChanglongShi/FedAWA`, with one weight per client; the gradient by T is written out."""
     w, T = fed.w0, torch.tensor(fed.n, dtype=torch.float64) / sum(fed.n)
