@@ -70,7 +70,8 @@ def main(settings: Settings = None, jobs: int = CORES, ship: bool = False, compu
             play(settings or SETTINGS, jobs, ship)
         for name in SETTINGS:
             standing = standings(shipped(name), {})
-            markdown.write_between(PAGE, name, table(standing))
+            count = f"{len(standing)} of {len(METHODS)} methods have their runs.\n"
+            markdown.write_between(PAGE, name, f"{count}\n{table(standing)}")
             print(f"{name}: {len(standing)} methods, {int(standing.wins.sum())} win; written to {PAGE}")
 
 
