@@ -117,7 +117,7 @@ def setting(paper: str, method: str, dataset: str, **printed: Any) -> Setting:
 
     printed: training fields that the paper prints for this cell; they take precedence over the file.
     """
-    chosen, overrides = _stated(paper, method, dataset), _overrides.get() or {}
+    chosen, overrides = _stated(paper, method, dataset), active()
     options, training = dict(chosen.options), chosen.training | printed | dict(overrides.get("all", {}))
     for name, value in overrides.get(method, {}).items():
         own = options_of(type(build(chosen.method)))
@@ -141,6 +141,11 @@ def overriding(paper: str, overrides: Overrides | None) -> Iterator[None]:
 
 
 _overrides: ContextVar[Overrides | None] = ContextVar("overrides", default=None)
+
+
+def active() -> Overrides:
+    """Return the overrides of the context; none outside of one."""
+    return _overrides.get() or {}
 
 
 def check(paper: str, overrides: Overrides | None) -> None:
@@ -174,12 +179,8 @@ def check(paper: str, overrides: Overrides | None) -> None:
 
 def described(overrides: Overrides) -> str:
     """``FedProx: mu = 0.01; all: lr = 0.1, clip = None``."""
-    parts = [
-        f"{method}: {', '.join(f'{name} = {_text(value)}' for name, value in values.items())}"
-        for method, values in overrides.items()
-        if values
-    ]
-    return "; ".join(parts)
+    lists = ((method, [f"{name} = {_text(v)}" for name, v in values.items()]) for method, values in overrides.items())
+    return "; ".join(f"{method}: {', '.join(values)}" for method, values in lists if values)
 
 
 @cache
