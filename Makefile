@@ -11,7 +11,7 @@ reproduce: setup  ## GC-Fed's tables and figures from the shipped runs, and one 
 	.venv/bin/paperlib run gc_fed T5 --scale smoke --seeds 1 --only dataset=emnist_byclass
 
 test: lint test-avx2 test-gpu test-browser test-faults  ## lint, then every test, then every notebook against its stored outputs
-	.venv/bin/python -m pytest -q -n auto tests
+	.venv/bin/python -m pytest -q -n auto --dist worksteal tests  # no worker is idle at the end
 	PAPERLIB_RUNS="$$(mktemp -d)" PAPERLIB_FIGURES="$$(mktemp -d)" \
 	    .venv/bin/python -m pytest -q --nbval -n auto --dist loadfile notebooks  # from the shipped runs alone
 
@@ -30,7 +30,7 @@ test-gpu: setup  ## every method and engine on a GPU, or on a pretend one
 	.venv/bin/python -m pytest -q -n auto -p tests.gpu.pretend tests/gpu
 
 test-faults: setup  ## kill runs, fill a disk, damage files, take nodes from a cluster
-	.venv/bin/python -m pytest -q -m faults -n auto tests/faults
+	.venv/bin/python -m pytest -q -m faults -n auto --dist worksteal tests/faults
 
 soak: setup  ## 200 runs on a Ray cluster whose nodes come and go; MINUTES=30, SEED=0
 	MINUTES="$(or $(MINUTES),30)" SEED="$(or $(SEED),0)" .venv/bin/python -m pytest -q -s -m faults tests/faults/soak.py

@@ -180,11 +180,11 @@ class Experiment:
         return cls(**fields_in(text))
 
     def __hash__(self) -> int:
-        return hash((self.dataset, self.model, self.alpha, self.clients, self.rounds, self.method, self.seed, self.lr))
+        e = self
+        return hash((e.dataset, e.model, e.alpha, e.clients, e.rounds, e.method, e.seed, e.partition_seed, e.lr))
 
     def __str__(self) -> str:
-        named = partition_files.short(self.partition)
-        where = f"{named}({self.alpha:g})" if self.alpha is not None else named
+        where = partition_files.short(self.partition) + ("" if self.alpha is None else f"({self.alpha:g})")
         return f"{self.method} on {self.dataset}, {where}, {self.sampled} of {self.clients}, seed {self.seed}"
 
 

@@ -8,9 +8,18 @@ from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
-from paperlib import Experiment, run
+import pytest
+
+from paperlib import Experiment, Run, run
 from paperlib.runs import store as store_module
 from paperlib.runs.store import Store
+
+
+def undisturbed(e: Experiment, store: Path) -> Run:
+    """The run that nothing interrupts; no round of it is saved, which would take longer than to play it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_module, "ALLOWED", 0.0)
+        return run(e, store=store)
 
 
 def play_and_kill(

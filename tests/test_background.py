@@ -16,7 +16,7 @@ from paperlib.runs.locks import holder
 from paperlib.runs.store import Store
 from paperlib.teaching.widgets import live
 
-from .processes import wait_until
+from .processes import undisturbed, wait_until
 
 
 def test_a_run_that_is_paused_and_resumed_ends_with_the_bits_of_an_undisturbed_one(tiny, tmp_path):
@@ -34,7 +34,7 @@ def test_a_run_that_is_paused_and_resumed_ends_with_the_bits_of_an_undisturbed_o
     second = BackgroundRun(e, shelf)
     wait_until(lambda: not second.alive)
     assert second.error == ""
-    whole = run(e, store=tmp_path / "whole")
+    whole = undisturbed(e, tmp_path / "whole")
     resumed = shelf.finished(e)
     assert torch.equal(resumed.parameters, whole.parameters)
     assert resumed.history.test_accuracy.tolist() == whole.history.test_accuracy.tolist()

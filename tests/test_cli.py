@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from paperlib import Experiment, check, papers, run
+from paperlib import Experiment, check, papers, run, run_many
 from paperlib.cli import app
 from paperlib.cli.tools import experiment_of
 from paperlib.methods import build
-from paperlib.papers import shipped_runs
+from paperlib.papers import collection, shipped_runs
 from paperlib.papers.collection import LeftOut
 from paperlib.papers.shipped_runs import descriptions
 from paperlib.reports import gallery
@@ -146,7 +146,13 @@ def test_show_puts_ours_beside_printed_without_running(cli, tmp_path):
 
 
 def test_run_makes_the_table_and_a_second_time_reads_it(cli, tmp_path, monkeypatch):
-    t2 = papers.experiments("gc_fed", "T2", scale="smoke", seeds=1)
+    t2, jobs = papers.experiments("gc_fed", "T2", scale="smoke", seeds=1), []
+
+    def alone(experiments, in_parallel, **how):  # what several processes play is a matter of tests/test_executors.py
+        jobs.append(in_parallel)
+        return run_many(experiments, **how)
+
+    monkeypatch.setattr(collection, "run_many", alone)
     first = cli("run", "gc_fed", "T2", "--seeds", "1", "--jobs", "2")
     assert first.exit_code == 0 and "4 of 4 runs are done" in first.output
     kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").glob("*/summary.json")}
@@ -155,7 +161,7 @@ def test_run_makes_the_table_and_a_second_time_reads_it(cli, tmp_path, monkeypat
     again = cli("run", "gc_fed", "T2", "--seeds", "1")
     highest = max(Store(tmp_path / "runs").finished(e).summary["best_accuracy"] for e in t2)
     assert f"4 of these runs are shipped, too: in every round both agree within {highest:.2f}" in again.output
-    assert kept == {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").glob("*/summary.json")}
+    assert kept == {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").glob("*/summary.json")} and jobs == [2]
     assert (tmp_path / "figures/smoke/gc_fed/T2.csv").exists()
 
 

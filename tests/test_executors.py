@@ -25,14 +25,17 @@ def same(first, second):
 
 
 @pytest.mark.parametrize("executor", ["processes", "ray"])
-def test_a_grid_has_the_bits_of_one_process_with_several_workers(tiny, tmp_path, executor):
+def test_a_grid_has_the_bits_of_one_process_and_workers_write_down_what_they_played(tiny, tmp_path, executor):
     if executor == "ray":
         pytest.importorskip("ray")
     grid = [tiny.replace(rounds=2, seed=seed) for seed in range(4)]
     alone = run_many(grid, store=tmp_path / "alone")
-    played = run_many(grid, 3, store=tmp_path / "played", executor=executors.executor(executor))
-    for first, second in zip(alone, played, strict=True):
+    played = run_many(grid, 2, store=tmp_path / "played", executor=executors.executor(executor))
+    lines = "".join(path.read_text() for path in (tmp_path / "played" / "logs").iterdir()).splitlines()
+    for e, first, second in zip(grid, alone, played, strict=True):
         same(first, second)
+        assert first.experiment == second.experiment == e
+        assert sorted(line.split()[2] for line in lines if e.digest in line) == ["begins", "finished"]
 
 
 def test_what_comes_before_the_first_row_is_over_with_it(tiny, store, monkeypatch):
@@ -58,15 +61,6 @@ def test_a_run_that_raises_on_ray_arrives_with_its_own_sentence(tiny, store):
     impossible = tiny.replace(partition="two_classes")
     with pytest.raises(ValueError, match="it needs 5 clients, not 6"):
         run_many([impossible, tiny.replace(rounds=5_000)], jobs=2, store=store, executor=executors.Ray())
-
-
-def test_a_worker_writes_down_what_it_played(tiny, store):
-    grid = [tiny.replace(rounds=2, seed=seed) for seed in range(2)]
-    run_many(grid, jobs=2, store=store)
-    lines = "".join(path.read_text() for path in (store / "logs").iterdir()).splitlines()
-    for e in grid:
-        assert sorted(line.split()[2] for line in lines if e.digest in line) == ["begins", "finished"]
-    assert Store(store).finished(grid[0]) is not None
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "linked log"])

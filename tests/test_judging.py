@@ -5,6 +5,7 @@ import pytest
 
 from paperlib.papers import judging
 from paperlib.papers.judging import column, columns, family, foreign
+from paperlib.papers.settings import overriding
 
 from .synthetic import BASE, entry, evidence
 
@@ -147,3 +148,14 @@ def test_every_number_that_runs_can_stand_beside_is_an_entry(paper):
         if one.cell.printed is not None:
             assert abs(one.printed) == one.row["value"]
     assert {one.sign for one in found if one.row["metric"] == "risk"} <= {-1}
+
+
+def test_entries_are_those_of_the_active_overrides_and_made_once():
+    def rates():
+        return {e.lr for one in judging.entries("gc_fed", ["T2"]) for e in one.cell.experiments}
+
+    before, first = rates(), judging.entries("gc_fed", ["T2"])[0]
+    for lr in (0.125, 0.25):
+        with overriding("gc_fed", {"all": {"lr": lr}}):
+            assert rates() == {lr} != before
+    assert rates() == before and judging.entries("gc_fed", ["T2"])[0] is first

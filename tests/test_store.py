@@ -382,15 +382,6 @@ def test_run_many_resumes_what_was_interrupted(tiny, store, whole, interrupt_aft
     assert result.history.seconds.tolist() == pytest.approx([row["seconds"] for row in Store(store).rows(tiny)])
 
 
-def test_two_jobs_give_the_runs_of_one(tiny, tmp_path):
-    experiments = [tiny.replace(rounds=2, seed=seed) for seed in range(3)]
-    one = run_many(experiments, jobs=1, store=tmp_path / "one")
-    two = run_many(experiments, jobs=2, store=tmp_path / "two")
-    for first, second in zip(one, two, strict=True):
-        same(first, second)
-        assert first.experiment == second.experiment
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_run_that_raises_stops_the_others_and_its_sentence_arrives(tiny, store, jobs):
     longest, long = tiny.replace(rounds=6_000), tiny.replace(rounds=5_000)

@@ -8,7 +8,7 @@ problem. Columns that cannot be judged are shown with the reason.
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from paperlib.papers import shipped_runs
 from paperlib.papers.cells import Cell, comparable, counted, outcomes
 from paperlib.papers.collection import Runs, finished
 from paperlib.papers.contents import TABLES
-from paperlib.papers.printed import printed, rows_of
+from paperlib.papers.printed import rows_of
+from paperlib.papers.rows import all_rows
 from paperlib.papers.scales import all_at_scale
-from paperlib.papers.settings import build, methods
+from paperlib.papers.settings import active, build, methods
 from paperlib.papers.specs import TableSpec
 from paperlib.paths import PAPER_VALUES
 from paperlib.quantities.agreement import Ranking, ceiling
@@ -83,20 +84,22 @@ class PrintedNumber:
 
 def entries(paper: str, tables: Collection[str] = ()) -> tuple[PrintedNumber, ...]:
     """The printed numbers of these tables (default: all, without our additions) that our runs can reproduce."""
-    table = printed(paper)
-    records = table.astype(object).where(table.notna(), None).to_dict("records")
-    rows: dict[int, Any] = {record["line"]: record for record in records}
-    collected = []
+    collected: list[PrintedNumber] = []
     for name, spec in TABLES[paper].items():
-        if not isinstance(spec, TableSpec) or not re.fullmatch(r"T\d+", name) or name not in (tables or TABLES[paper]):
-            continue
-        for cell in spec.cells(SHIPPED_SEEDS):
-            if cell.experiments and cell.line is not None and cell.joint is None:
-                column = str(cell.key["column"])
-                row = rows[cell.line]
-                ranked = spec.rows == "method" and family(paper, str(row["method"])) is not None
-                number = PrintedNumber(name, column, str(cell.key["row"]), row, cell, spec.sign(column), ranked)
-                collected.append(number)
+        if isinstance(spec, TableSpec) and re.fullmatch(r"T\d+", name) and name in (tables or TABLES[paper]):
+            collected += _entries(paper, name, spec, repr(active()))
+    return tuple(collected)
+
+
+@lru_cache(256)  # the tables of a paper may describe ten thousand runs
+def _entries(paper: str, table: str, spec: TableSpec, overrides: str) -> tuple[PrintedNumber, ...]:
+    """Return those of a table; overrides: the active ones, for which its runs are others."""
+    rows, collected = {row["line"]: row for row in all_rows(paper, table)}, []
+    for cell in spec.cells(SHIPPED_SEEDS):
+        if cell.experiments and cell.line is not None and cell.joint is None:
+            row, column = rows[cell.line], str(cell.key["column"])
+            ranked = spec.rows == "method" and family(paper, str(row["method"])) is not None
+            collected.append(PrintedNumber(table, column, str(cell.key["row"]), row, cell, spec.sign(column), ranked))
     return tuple(collected)
 
 

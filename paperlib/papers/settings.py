@@ -122,7 +122,7 @@ def setting(paper: str, method: str, dataset: str, **printed: Any) -> Setting:
 
     printed: training fields that the paper prints for this cell; they take precedence over the file.
     """
-    chosen, overrides = _stated(paper, method, dataset), _overrides.get() or {}
+    chosen, overrides = _stated(paper, method, dataset), active()
     options, training = dict(chosen.options), chosen.training | printed | dict(overrides.get("all", {}))
     for name, value in overrides.get(method, {}).items():
         own = options_of(type(build(chosen.method)))
@@ -146,6 +146,11 @@ def overriding(paper: str, overrides: Overrides | None) -> Iterator[None]:
 
 
 _overrides: ContextVar[Overrides | None] = ContextVar("overrides", default=None)
+
+
+def active() -> Overrides:
+    """Return the overrides of the context; none outside of one."""
+    return _overrides.get() or {}
 
 
 def check(paper: str, overrides: Overrides | None) -> None:

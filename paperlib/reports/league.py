@@ -53,16 +53,11 @@ def grid_of(method: str) -> Sequence[Mapping[str, Any]]:
 
 def candidates(method: str, setting: str) -> list[Experiment]:
     """Return the runs that are tried: rates from a third of the setting's to three times it, by choice of options."""
-    choices, base = grid_of(method), SETTINGS[setting]
+    choices, seed = grid_of(method), TUNING_SEED
+    base = SETTINGS[setting].replace(method=method, evaluate_on="validation", test_size=VALIDATION)
     rates = base.lr * 3.0 ** np.linspace(-1, 1, CANDIDATES // len(choices))
-    held_out = {
-        "evaluate_on": "validation",
-        "test_size": VALIDATION,
-        "seed": TUNING_SEED,
-        "partition_seed": TUNING_SEED,
-    }
     return [
-        base.replace(method=method, method_options=dict(options), lr=float(f"{rate:.4g}"), **held_out)
+        base.replace(method_options=dict(options), lr=float(f"{rate:.4g}"), seed=seed, partition_seed=seed)
         for options in choices
         for rate in rates
     ]

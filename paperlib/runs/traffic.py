@@ -39,12 +39,12 @@ def communication(model: str = "resnet18", classes: int = 10, width: float = 1.0
     """Traffic per sampled client and round of each registered method, with 32x32 colour images.
 
     Columns: bytes down and up in the first and in later rounds, and later rounds relative to FedAvg's model down and
-    up. BatchNorm's statistics, which all methods send, are left out, as in FedGPS (Table 5). Counted in two rounds with
-    two clients on a few noise images.
+    up. BatchNorm's statistics, which all methods send, are left out, as in FedGPS (Table 5). Counted in two rounds of
+    one client, which has two noise images.
     """
     rows = {}
     for name in REGISTRY:
-        seen = trial_run(name, model, classes, width)
+        seen = trial_run(name, model, classes, width, clients=1)
         row = {"parameters": seen.method.net.size}
         for i, when in enumerate(("first", "later")):
             row |= {f"{when} down": seen.down[i], f"{when} up": seen.up[i]}

@@ -19,7 +19,7 @@ from paperlib.runs.background import BackgroundRun, worked_on
 from paperlib.runs.store import Store
 from paperlib.teaching.widgets import live
 
-from ..processes import wait_until
+from ..processes import undisturbed, wait_until
 from .conftest import same
 
 pytestmark = pytest.mark.faults
@@ -118,7 +118,7 @@ def test_two_papermills_on_one_notebook_play_its_run_once(tiny, tmp_path, comman
         _, errors = process.communicate(timeout=600)
         assert process.returncode == 0, errors
     assert [*map(int, (tmp_path / "played").read_text().split())] == [*range(1, 21)]
-    whole = run(e, store=tmp_path / "whole", workers=1)
+    whole = undisturbed(e, tmp_path / "whole")
     same(run(e, store=tmp_path / "runs", on_round=pytest.fail), whole)
     assert printed(tmp_path / "out.ipynb") == [f"{whole.summary['final_accuracy']}\n"]
 
@@ -135,7 +135,7 @@ def test_a_kernel_that_is_killed_loses_no_round_that_was_saved(tiny, tmp_path, c
     survived()
     done = shelf.rounds_done(e)
     subprocess.run(command, check=True, capture_output=True)
-    same(run(e, store=shelf.path, on_round=pytest.fail), run(e, store=tmp_path / "whole", workers=1))
+    same(run(e, store=shelf.path, on_round=pytest.fail), undisturbed(e, tmp_path / "whole"))
     assert (tmp_path / "played").read_text().split().count("1") == 1 and 3 <= done < 400
 
 
@@ -149,7 +149,7 @@ def test_a_live_run_that_is_killed_can_be_resumed_with_the_same_bits(tiny, tmp_p
     view = live.live_run(e, shelf.path)
     assert view.state == "paused" and not worked_on(e, shelf) and not view.buttons["Resume"].disabled
     assert f"interrupted after {shelf.rounds_done(e)} of 400 rounds" in view.view.words
-    same(run(e, store=shelf.path, workers=1), run(e, store=tmp_path / "whole", workers=1))
+    same(run(e, store=shelf.path, workers=1), undisturbed(e, tmp_path / "whole"))
 
 
 PATHS = [
