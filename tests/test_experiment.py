@@ -162,7 +162,7 @@ def test_defaults_never_change():
         "method_options": {}, "seed": 0, "partition_seed": 0, "min_samples": 1, "sample_share": 1.0,
         "train_size": None, "test_size": None, "image_size": None, "eval_every": 1,
         "lr_decay": 1.0, "clip": None, "momentum_buffer": "reset", "measure": (),
-        "precision": "float32", "client_models": (), "pixels": "standard",
+        "precision": "float32", "client_models": (), "pixels": "standard", "evaluate_on": "test",
     }  # fmt: skip
 
 
@@ -191,7 +191,7 @@ OTHER = {
     "weight_decay": 0.1, "weighting": "size", "method": "gc_fed", "method_options": {"vector_params": "skip"},
     "seed": 1, "partition_seed": 1, "min_samples": 2, "sample_share": 0.5, "train_size": 1000, "test_size": 10,
     "image_size": 28, "eval_every": 2, "lr_decay": 0.9, "clip": 1.0, "momentum_buffer": "keep", "measure": ("cka",),
-    "precision": "bfloat16", "pixels": "unit",
+    "precision": "bfloat16", "pixels": "unit", "evaluate_on": "validation",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from paperlib.data.batches import normalise, split
+from paperlib.data.datasets import Dataset
 from paperlib.experiment import Experiment
 from paperlib.federated.context import Batch
 from paperlib.federated.evaluation import Scores, evaluate
@@ -64,11 +65,16 @@ class RoundView:
         """Labels of the clients that took part, int64 [S, C]."""
         return self.method.context.counts[self.clients]
 
+    @property
+    def data(self) -> Dataset:
+        """The data set with its test images, which a method does not see."""
+        return dataset_of(self.method.context.experiment)
+
     def class_accuracy(self, theta: Tensor) -> Tensor:
         """Accuracy of a model [P] on the test images of each class, float64 [C], in percent."""
         context = self.method.context
         with worker_pool(1) as pool:
-            scores = evaluate(context.net, theta, context.net.initial_buffers(), context.data, pool)
+            scores = evaluate(context.net, theta, context.net.initial_buffers(), self.data, pool)
         return 100 * (1 - scores.errors)
 
 

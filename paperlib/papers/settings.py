@@ -154,7 +154,8 @@ def active() -> Overrides:
 
 
 def check(paper: str, overrides: Overrides | None) -> None:
-    """Raise ValueError for overrides with unknown names or wrong types."""
+    """Raise ValueError for an unknown paper, and for overrides with unknown names or wrong types."""
+    check_paper(paper)
     if not isinstance(overrides, Mapping | None):
         example = '{"FedProx": {"mu": 0.1}}'
         raise ValueError(f"overrides is {quote(overrides)}, but must map methods to values, as {example}")
@@ -162,8 +163,8 @@ def check(paper: str, overrides: Overrides | None) -> None:
     for method, values in (overrides or {}).items():
         if method != "all" and method not in known:
             names = ", ".join(repr(name) if "," in name else name for name in ("all", *known))
-            title = TITLES[paper]
-            raise ValueError(f"overrides name {quote(method)}, which {title} does not have here; there are {names}")
+            lacks = f"{TITLES[paper]} does not have here"
+            raise ValueError(f"overrides name {quote(method)}, which {lacks}; there are {names}")
         if not isinstance(values, Mapping):
             raise ValueError(f"overrides of {method} are {quote(values)}, but must map hyperparameters to values")
         registry, options = known.get(method, ("fedavg", {}))

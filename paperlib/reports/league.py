@@ -82,12 +82,9 @@ def score(run: Run) -> float:
 
 def shipped(setting: str) -> dict[str, list[Run]]:
     """Return method -> its shipped test runs, by seed."""
-    entries = shipped_runs.summaries(REFERENCE).values()
-    es = [
-        Experiment.from_json(json.dumps(entry["experiment"])) for name, entry in entries if name == f"league-{setting}"
-    ]
+    entries = [entry for name, entry in shipped_runs.summaries(REFERENCE).values() if name == f"league-{setting}"]
     runs: dict[str, list[Run]] = {}
-    for e in sorted(es, key=lambda e: e.seed):
+    for e in sorted((Experiment(**entry["experiment"]) for entry in entries), key=lambda e: e.seed):
         runs.setdefault(e.method, []).append(shipped_runs.find(e))  # type: ignore[arg-type]
     return runs
 

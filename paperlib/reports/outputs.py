@@ -22,7 +22,8 @@ def check_file(option: str, path: str, kind: str, *names: str) -> Path:
     """
     folder, name = os.path.split(path)
     folder = folder or "."
-    if not 0 < len(os.fsencode(name)) < LONGEST or "\0" in path or os.path.isdir(path) or not os.path.isdir(folder):
+    named = path.isprintable() and 0 < len(os.fsencode(name)) < LONGEST
+    if not named or os.path.isdir(path) or not os.path.isdir(folder):
         raise ValueError(f"{option} is {quote(path)}, but must be a file in a folder that exists")
     check_replaced(option, Path(path), lambda ours: begins_with(ours, *names), kind)
     check_writable(option, Path(folder))
