@@ -251,9 +251,8 @@ def divergence(weight_divergence: object) -> str:
         LocalModel(k, float(p), w_k, torch.empty(0)) for k, (p, w_k) in enumerate(zip(weights, thetas, strict=True))
     ]
     with worker_pool(1) as pool:
-        seen = RoundSnapshot(
-            method, Progress(1, thetas[0], torch.empty(0), {}), models, Scores(0, 0, torch.zeros(10)), pool
-        )
+        progress, scores = Progress(1, thetas[0], torch.empty(0), {}), Scores(0, 0, torch.zeros(10))
+        seen = RoundSnapshot(method, progress, models, scores, pool, dataset_of(SETTING))
         expected = MEASURES["weight_divergence"](seen)["weight_divergence"]
     result = call(weight_divergence, thetas, weights)
     if same(result, (thetas - thetas.mean(0)).norm(dim=1).mean()):
