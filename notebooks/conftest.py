@@ -1,4 +1,4 @@
-"""Give every worker a store of its own: a notebook that waits for a run of another says so, which is no stored output."""
+"""Give every worker a store of its own: a notebook that waits for another's run says so, and no stored output does."""
 
 import os
 
