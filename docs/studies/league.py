@@ -20,6 +20,7 @@ from paperlib.cli.terminal import CORES, sentences
 from paperlib.methods import REGISTRY
 from paperlib.papers import shipped_runs
 from paperlib.papers.catalogue import TITLES
+from paperlib.papers.verdicts import with_interval
 from paperlib.paths import NOTEBOOKS, ROOT
 from paperlib.reports import markdown
 from paperlib.reports.league import SETTINGS, shipped, standings, tuned
@@ -37,7 +38,7 @@ def table(standing: pd.DataFrame) -> str:
     """Return the standing of a league as Markdown: the papers' own methods in bold, a lead that is one with a star."""
     rows = []
     for method, row in standing.iterrows():
-        name, lead = str(method), f"{row.lead:+.1f} [{row['lead low']:+.1f}, {row['lead high']:+.1f}]"
+        name, lead = str(method), with_interval(row.lead, (row["lead low"], row["lead high"]))
         rows.append((
             f"**{name}**" if name in TITLES else name,
             f"{row.accuracy:.1f} [{row.low:.1f}, {row.high:.1f}]",

@@ -314,10 +314,8 @@ def build_figure(paper: str, name: str, spec: FigureSpec, results: Results, path
         result.numbers.path = path.with_name(f"{name}_stated")
         if (result.numbers.xs("status", axis=1, level=1) == "not run").to_numpy().all() and done(planned, results):
             printed = "; ".join(f"{cell.key['row']}: {cell.printed}" for cell in spec.cells(1))
-            result.caption, result.numbers = (
-                f"{result.caption}\nPrinted about it, and not run at this scale: {printed}.",
-                None,
-            )
+            result.caption += f"\nPrinted about it, and not run at this scale: {printed}."
+            result.numbers = None
     return result
 
 

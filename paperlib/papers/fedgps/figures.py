@@ -102,7 +102,8 @@ def ablation(results: Results) -> tuple[Figure, pd.DataFrame]:
     gain, curve = gains(results), best_curves(CROSS_SILO, results)
     figure, axes = plots.panels(2, 1, (6.4, 2.8))
     done = gain.scenario.nunique()
-    rest = "" if done in (0, len(SCENARIOS)) else f"; {done} of {len(SCENARIOS)} scenarios is run at this scale"
+    count = f"{done} of {len(SCENARIOS)} scenarios {'is' if done == 1 else 'are'} run at this scale"
+    rest = "" if done in (0, len(SCENARIOS)) else f"; {count}"
     axes[0].set_title(f"(a) parts of FedGPS{rest}", loc="left")
     plots.bars(axes[0], gain, "scenario", "gain", "variant", "gain over FedAvg's best (points)")
     plots.legend(axes[:1])

@@ -205,7 +205,7 @@ def _curves(histories: Mapping[str, pd.DataFrame], names: Mapping[str, str]) -> 
             label = names[digest].replace("$", r"\$")  # a sign, not the beginning of a formula
             for ax, column in zip(axes, ("test_accuracy", "test_loss"), strict=True):
                 ax.plot(history["round"], history[column], line, color=colour, linewidth=1.4, label=label)
-        for ax, quantity in zip(axes, ("test accuracy (%)", "test loss (nats)"), strict=True):
+        for ax, quantity in zip(axes, (plots.ACCURACY, "test loss (nats)"), strict=True):
             ax.set_xlabel("round")
             ax.set_ylabel(quantity)
         handles, labels = axes[0].get_legend_handles_labels()
