@@ -161,13 +161,13 @@ class Experiment:
 
     def changed(self) -> dict[str, Any]:
         """Name -> value of the fields that differ from their defaults, as JSON values."""
-        return {name: _plain(value) for name, default in DEFAULTS.items() if (value := getattr(self, name)) != default}
+        return {name: _plain(value) for name, value in vars(self).items() if value != DEFAULTS.get(name, value)}
 
     def replace(self, **changes: Any) -> "Experiment":
         """The same experiment with some fields changed. Raises ValueError as `Experiment` does."""
         check_fields(changes)
         changed = object.__new__(type(self))
-        vars(changed).update({name: getattr(self, name) for name in HINTS} | changes)
+        vars(changed).update({name: value for name, value in vars(self).items() if name in HINTS} | changes)
         changed._settle(changes)
         return changed
 

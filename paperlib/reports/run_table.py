@@ -1,6 +1,8 @@
 """All finished runs, here and shipped, and what is known of each: fields, summary, history, tables it is in."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,8 +52,9 @@ class Finished(NamedTuple):
             rounds = shipped_runs.rounds(self.summary["digest"], self.file)
             return {str(name): rounds[name].to_numpy() for name in rounds.columns}
         rows = evaluated_rows(read_history(self.folder))
-        names = dict.fromkeys(["round", "test_accuracy", *(name for row in rows for name in row)])
-        return {name: [row.get(name) for row in rows] for name in names}
+        absent = dict.fromkeys(chain(("round", "test_accuracy"), *rows))
+        complete = [(absent | row).values() for row in rows]
+        return dict(zip(absent, zip(*complete, strict=True) if rows else ([], []), strict=True))
 
 
 def finished(store: Path, own: Listing | None = None) -> Iterator[Finished]:
@@ -76,9 +79,9 @@ def listing(runs: Iterable[Finished]) -> pd.DataFrame:
     can be searched).
     """
     rows = [_row(run) for run in runs]
-    order = ("in", "setting", "seed", "method")
     scale = {row["scale"]: ORDER.get(row["scale"], ORDER["small"]) for row in rows}  # a budget stands beside small
-    rows.sort(key=lambda row: (row["file"] != "", scale[row["scale"]], *(row[column] for column in order)))
+    setting = itemgetter("in", "setting", "seed", "method")
+    rows.sort(key=lambda row: (row["file"] != "", scale[row["scale"]], *setting(row)))
     return pd.DataFrame(rows, index=[row["digest"] for row in rows])
 
 
