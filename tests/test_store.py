@@ -22,7 +22,8 @@ from paperlib.federated import client_states
 from paperlib.federated.progress import Progress
 from paperlib.runs import runner
 from paperlib.runs import store as store_module
-from paperlib.runs.store import Saver, Store, evaluated
+from paperlib.runs.records import evaluated
+from paperlib.runs.store import Saver, Store
 from paperlib.version import version
 
 

@@ -6,6 +6,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 import paperlib
 from paperlib.paths import ROOT
@@ -97,6 +98,14 @@ def test_no_part_outgrows_its_budget():
     }
     too_long = {name: count for name, count in lines.items() if count > BUDGETS[name][1]}
     assert not too_long
+
+
+def test_every_file_and_every_function_is_short():
+    texts = {module: path.read_text(encoding="utf-8") for module, path in MODULES.items()}
+    assert {module for module, text in texts.items() if text.count("\n") > 400} == set()
+    functions = [f for text in texts.values() for f in ast.walk(ast.parse(text)) if isinstance(f, ast.FunctionDef)]
+    lengths = [f.end_lineno - f.lineno + 1 for f in functions]
+    assert max(lengths) <= 70 and median(lengths) <= 6
 
 
 def test_every_paper_has_the_same_files():

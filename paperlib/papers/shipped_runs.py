@@ -16,7 +16,8 @@ import pandas as pd
 from paperlib.checks import one_line
 from paperlib.experiment import Experiment
 from paperlib.paths import REFERENCE
-from paperlib.runs.store import COLUMNS, Run
+from paperlib.runs.records import COLUMNS
+from paperlib.runs.store import Run
 
 
 def find(experiment: Experiment) -> Run | None:

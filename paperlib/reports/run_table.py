@@ -13,8 +13,7 @@ from paperlib.experiment import DEFAULTS
 from paperlib.papers import TITLES, index, shipped_runs
 from paperlib.partition_files import short
 from paperlib.runs.listing import Listing, finished_runs
-from paperlib.runs.records import read_history
-from paperlib.runs.store import evaluated_rows
+from paperlib.runs.records import evaluated_rows, read_history
 
 ORDER = {scale: place for place, scale in enumerate(("paper", "small", "mini", "smoke", ""))}
 # Column of the list -> its width in characters.

@@ -8,15 +8,19 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import isnan
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from paperlib.checks import MOST, quote
 from paperlib.experiment import DEFAULTS, HINTS, address
 from paperlib.federated.progress import Row
 from paperlib.files import DamagedFile, read, read_record
 from paperlib.partition_files import handed_in
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DESCRIPTION, HISTORY, STATE = "experiment.json", "history.jsonl", "state.json"
 SUMMARY, PARAMETERS = "summary.json", "parameters.safetensors"
@@ -33,6 +37,8 @@ FORMAT = 4
 
 DEEPEST = 12  # levels of nested lists
 LONGEST = 1000  # characters of a name or a sentence
+# The columns of every history; measured quantities follow.
+COLUMNS = ("round", "test_accuracy", "test_loss", "seconds", "bytes_up", "bytes_down")
 
 Rule = Callable[[Any], bool]
 
@@ -238,3 +244,19 @@ def _are_rows(rows: list[Any]) -> bool:
         if not all(value is not None and low <= value <= high for value in [row.get(name) for row in rows]):
             return False
     return True
+
+
+def evaluated(rows: list[Row]) -> "pd.DataFrame":
+    """The history as a table of the rounds that were evaluated or failed."""
+    import pandas as pd  # its import takes more time and memory than a small run
+
+    measured = dict.fromkeys(name for row in rows for name in row if name not in COLUMNS)
+    kept = evaluated_rows(rows)
+    table = pd.DataFrame({name: [row.get(name) for row in kept] for name in (*COLUMNS, *measured)})
+    return table.astype({"round": int})
+
+
+def evaluated_rows(rows: list[Row]) -> list[Row]:
+    """Return the rounds that were evaluated, and the last one, in which a run may have failed."""
+    last, accuracies = len(rows) - 1, [row.get("test_accuracy") for row in rows]
+    return [rows[i] for i, value in enumerate(accuracies) if i == last or (value is not None and not isnan(value))]

@@ -26,8 +26,8 @@ from paperlib.runs.fingerprints import fingerprints, forgive
 from paperlib.runs.measures import measures_of
 from paperlib.runs.memory import peak_memory_mb
 from paperlib.runs.prepare import clients_of, dataset_of, prepare, prepare_one_shot
-from paperlib.runs.records import LONGEST
-from paperlib.runs.store import Run, Saver, Store, evaluated
+from paperlib.runs.records import LONGEST, evaluated
+from paperlib.runs.store import Run, Saver, Store
 from paperlib.version import version
 from paperlib.workers import arithmetic, worker_pool
 

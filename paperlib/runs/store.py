@@ -59,6 +59,7 @@ from paperlib.runs.records import (
     STATE,
     SUMMARY,
     checked_rows,
+    evaluated,
     read_history,
     read_state,
     read_summary,
@@ -70,9 +71,6 @@ if TYPE_CHECKING:
 
 SHARE = 0.01  # largest share of a run's time spent on saving
 ALLOWED = 0.5  # seconds that saving may always take
-
-# The columns of every history; measured quantities follow.
-COLUMNS = ("round", "test_accuracy", "test_loss", "seconds", "bytes_up", "bytes_down")
 
 
 @dataclass(frozen=True)
@@ -344,26 +342,6 @@ class Saver:
         if self.spent < max(ALLOWED, SHARE * (before - self.started)) or progress.clients.unsaved > CACHE:
             self.store.save(self.experiment, rows, progress, self.made_with)
             self.spent += time.monotonic() - before
-
-
-def evaluated(rows: list[Row]) -> "pd.DataFrame":
-    """The history as a table of the rounds that were evaluated or failed."""
-    import pandas as pd  # its import takes more time and memory than a small run
-
-    measured = dict.fromkeys(name for row in rows for name in row if name not in COLUMNS)
-    kept = evaluated_rows(rows)
-    table = pd.DataFrame({name: [row.get(name) for row in kept] for name in (*COLUMNS, *measured)})
-    return table.astype({"round": int})
-
-
-def evaluated_rows(rows: list[Row]) -> list[Row]:
-    """Return the rounds that were evaluated, and the last one, in which a run may have failed."""
-    last = len(rows) - 1
-    return [row for i, row in enumerate(rows) if i == last or not _is_missing(row.get("test_accuracy"))]
-
-
-def _is_missing(value: float | None) -> bool:
-    return value is None or value != value
 
 
 def ours(folder: Path) -> list[Path]:

@@ -26,8 +26,8 @@ from paperlib.oneshot import OneShot, is_one_shot
 from paperlib.runs.background import BackgroundRun, started, worked_on
 from paperlib.runs.prepare import dataset_of, history_rows, prepare, prepare_one_shot
 from paperlib.runs.profile import described
-from paperlib.runs.records import read_state
-from paperlib.runs.store import Store, evaluated
+from paperlib.runs.records import evaluated, read_state
+from paperlib.runs.store import Store
 from paperlib.teaching.widgets.explorer import Explorer, View, control
 
 SMALL = Experiment(

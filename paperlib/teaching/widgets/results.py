@@ -18,8 +18,8 @@ from paperlib.papers import TITLES, index, shipped_runs
 from paperlib.paths import ROOT
 from paperlib.reports.run_table import WIDTHS, finished, listing
 from paperlib.runs.listing import finished_runs
-from paperlib.runs.records import read_history
-from paperlib.runs.store import Store, evaluated
+from paperlib.runs.records import evaluated, read_history
+from paperlib.runs.store import Store
 from paperlib.teaching.widgets.explorer import Explorer, View, control
 
 ANY = "all"
