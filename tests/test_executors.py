@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from paperlib import run_many
+from paperlib.methods import REGISTRY
 from paperlib.runs import cost, executors
 from paperlib.runs.store import Store
 
@@ -24,11 +25,33 @@ def same(first, second):
     assert first.history.drop(columns="seconds").equals(second.history.drop(columns="seconds"))
 
 
+HALF = """
+from paperlib.methods import FedAvg
+
+FACTOR = 0.5
+
+class Half(FedAvg):
+    factor: float = FACTOR
+
+    def end(self, theta_0, theta, shared, own, visit):
+        upload, own = super().end(theta_0, theta, shared, own, visit)
+        upload["delta"] *= self.factor
+        return upload, own
+"""
+
+
 @pytest.mark.parametrize("executor", ["processes", "ray"])
-def test_a_grid_has_the_bits_of_one_process_and_workers_write_down_what_they_played(tiny, tmp_path, executor):
+def test_a_grid_has_the_bits_of_one_process_and_workers_write_down_what_they_played(
+    tiny, tmp_path, executor, monkeypatch
+):
+    """Among them a method that is typed into a notebook, of which no process has a file."""
     if executor == "ray":
         pytest.importorskip("ray")
-    grid = [tiny.replace(rounds=2, seed=seed) for seed in range(4)]
+    typed = {"__name__": "__main__"}
+    exec(HALF, typed)
+    monkeypatch.setitem(REGISTRY, "half", typed["Half"])
+    grid = [tiny.replace(rounds=2, seed=seed) for seed in range(2)]
+    grid += [e.replace(method="gc_fed", method_options={"base": "half"}) for e in grid]
     alone = run_many(grid, store=tmp_path / "alone")
     played = run_many(grid, 2, store=tmp_path / "played", executor=executors.executor(executor))
     lines = "".join(path.read_text() for path in (tmp_path / "played" / "logs").iterdir()).splitlines()

@@ -13,9 +13,8 @@ from paperlib.runs import own_methods
 # Typed in, like the cells of a notebook: Python has no file of it.
 TYPED = '''
 import sys
-from paperlib import Experiment, run, run_many
+from paperlib import Experiment, run
 from paperlib.runs.background import BackgroundRun
-from paperlib.runs.executors import Ray
 from paperlib.methods import REGISTRY, FedAvg
 from paperlib.runs import own_methods
 from paperlib.runs.store import Store
@@ -42,7 +41,6 @@ def same(runs):
     assert all((a.parameters == b.parameters).all() for a, b in zip(alone, runs, strict=True))
 '''
 CALLS = {
-    "ray": "same(run_many(grid, jobs=1, store=f'{folder}/ray', executor=Ray()))",
     "a process of its own": """
 store = Store(f"{folder}/apart")
 for e in grid:

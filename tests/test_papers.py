@@ -276,9 +276,9 @@ def test_at_smoke_ours_are_folded_and_bear_no_marks():
     assert "<details>" not in papers.table("gc_fed", "T5", scale="small", compute=False)._repr_html_()
 
 
-def test_runs_are_computed_only_when_asked_or_when_there_are_none(tmp_path, monkeypatch):
+def test_runs_are_computed_only_when_asked_or_when_there_are_none(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(shipped_runs, "find", lambda e: None)
-    wanted = papers.experiments("gc_fed", "T2", scale="smoke", seeds=1)
+    wanted = [tiny.replace(seed=seed) for seed in range(3)]
     first = collection.collect(wanted[:1], store=tmp_path)  # nothing is there: run
     assert list(first) == wanted[:1]
     assert list(collection.collect(wanted, store=tmp_path)) == wanted[:1]  # something is there: show it

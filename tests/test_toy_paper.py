@@ -73,7 +73,7 @@ from paperlib.cli import app
 from paperlib.papers.claims import verdicts
 from paperlib.papers.judging import entries, gathered
 said = []
-for words in ("list toy", "run toy T1 --scale paper", "show toy F1 --scale paper"):
+for words in ("list toy", "run toy T1 --scale paper --jobs 1", "show toy F1 --scale paper"):
     answer = CliRunner().invoke(app, words.split())
     assert answer.exit_code == 0, answer.output
     said.append(answer.output)
