@@ -162,7 +162,7 @@ def test_titles_captions_and_names_stay_texts_in_the_gallery(text, folder, monke
 def test_texts_of_the_scorecard_stay_texts(text):
     row = {"title": text, "verdict": text, "run, smoke": text, text: text}
     table = pd.DataFrame([row], index=pd.Index([text], name=text))
-    paper = dict.fromkeys(("name", "title", "tables", "figures"), text) | dict.fromkeys(
+    paper = dict.fromkeys(("name", "title", "tables", "figures", "picture"), text) | dict.fromkeys(
         ("scores", "claims", "not_run"), table
     )
     seen = Texts(render("scorecard", title=text, explanation=text, papers=[paper]))

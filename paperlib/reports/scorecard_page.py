@@ -109,7 +109,7 @@ def picture(card: Scorecard, paper: str) -> Markup:
         name = f"{fill(row.claim, 56)}\n{row.table}, {row.scale}, grade {row.grade}"
         rows.append((name, row.difference, (row.low, row.high), row.printed, plots.COLOURS[SHADES[row.verdict]]))
     with plots.style():
-        figure, (ax,) = plots.panels(1, 1, (8.5, 0.7 + 0.44 * len(rows)))
+        figure, (ax,) = plots.panels(1, 1, (8.5, 0.7 + 0.5 * len(rows)))
         plots.intervals(ax, rows)
         ax.set_xlabel("lead that is claimed, in points of accuracy")
     image = Markup('<img src="{}" alt="Claims, ours beside print">').format(data_uri(figure._repr_png_()))
