@@ -18,7 +18,6 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from paperlib.checks import one_of
-from paperlib.quantities.agreement import Interval
 from paperlib.quantities.curves import smooth
 
 # seaborn's palette "colorblind", and black
@@ -255,7 +254,7 @@ def bars(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, ylabel: str =
     ax.set(xlabel=xlabel or x, ylabel=ylabel)
 
 
-def intervals(ax: Axes, rows: Sequence[tuple[str, float, Interval, float, Any]]) -> None:
+def intervals(ax: Axes, rows: Sequence[tuple[str, float, tuple[float, float], float, Any]]) -> None:
     """Ours beside print, a line per row from top to bottom: print is a diamond, ours a dot with its interval.
 
     rows: name, our number, its interval, the printed number, the colour of ours. What is NaN is left out.

@@ -103,9 +103,8 @@ def claims(card: Scorecard, paper: str) -> pd.DataFrame:
 
 def picture(card: Scorecard, paper: str) -> Markup:
     """The claims in points of accuracy that our runs measure, ours beside print, as an image; nothing without any."""
-    measured = card.claims[(card.claims.paper == paper) & card.claims.in_points & np.isfinite(card.claims.difference)]
-    rows: list[Any] = []
-    for row in measured.itertuples():
+    of_paper, rows = card.claims[(card.claims.paper == paper) & card.claims.in_points], []
+    for row in named(of_paper[of_paper.difference.abs() < np.inf]):
         name = f"{fill(row.claim, 56)}\n{row.table}, {row.scale}, grade {row.grade}"
         rows.append((name, row.difference, (row.low, row.high), row.printed, plots.COLOURS[SHADES[row.verdict]]))
     with plots.style():
