@@ -44,9 +44,11 @@ def methods() -> str:
         kind = REGISTRY.get(name) or ONE_SHOT[name]
         card = method_table.card(name)
         parts.append(f"## {name}\n\n{_plain(citations.changes(kind))} {_plain(citations.paper(kind))}\n")
+        parts.append("<details><summary>In full, with options and hooks</summary>\n")  # else the page has no end
         parts.append(_quoted(kind))
         parts.append(_table(("option", "default"), [(f"`{o}`", f"`{d!r}`") for o, d in card.options.items()]))
         parts.append(_table(("hook it overrides", ""), [(f"`{h}`", _plain(said)) for h, said in card.hooks.items()]))
+        parts.append("</details>\n")
     return "\n".join(part for part in parts if part)
 
 

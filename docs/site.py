@@ -46,7 +46,8 @@ COURSE = f"""## The course
 ![Paths of three clients and the server under SCAFFOLD, in the plane of two parameters]({PLAYGROUND})
 
 Six notebooks of half an hour lead from FedAvg in thirty lines to the ideas of the five papers. Each asks one question,
-answers it with runs of a few seconds, and checks your exercises.
+answers it with runs of a few seconds, and checks your exercises. [For lecturers](docs/lecturers.md) there are minutes,
+marks and copies without solutions.
 """
 LAST = """
 ## Look further
@@ -106,7 +107,7 @@ def contents(source: Path, card: scorecard.Scorecard) -> str:
     parts += [paper_card(source, paper, card) for paper in front.CHOSEN]
     parts += ["</div>\n", COURSE, *(f"1. [{heading(page)}](notebooks/course/{page.name})" for page in course)]
     parts += [LAST, _tree("First steps", ["README", "notebooks/start", "notebooks/your_method", "docs/findings"])]
-    parts.append(_tree("Course", [page.stem for page in course], "course/"))
+    parts.append(_tree("Course", [*(f"notebooks/course/{page.stem}" for page in course), "docs/lecturers"]))
     for paper, title in TITLES.items():
         specs = {**papers.TABLES[paper], **papers.FIGURES[paper]}
         order = list(dict.fromkeys(spec.notebook for spec in sorted(specs.values(), key=lambda spec: spec.section)))
@@ -114,7 +115,7 @@ def contents(source: Path, card: scorecard.Scorecard) -> str:
         parts.append(
             _tree(title, [*(n for n in order if n in there), *(n for n in there if n not in order)], f"{paper}/")
         )
-    docs = sorted(page.stem for page in (source / "docs").glob("*.md") if page.stem != "findings")
+    docs = sorted(page.stem for page in (source / "docs").glob("*.md") if page.stem not in ("findings", "lecturers"))
     more = ["notebooks/newer_methods/README", "CONTRIBUTING"]
     parts.append(_tree("How it is done", [*(f"docs/{name}" for name in docs), *more]))
     failures = sorted(page.stem for page in (source / "docs/failures").glob("*.md") if page.stem != "README")

@@ -39,11 +39,5 @@ def figures() -> Path:
     return Path(os.environ.get("PAPERLIB_FIGURES") or _written() / "figures")
 
 
-def needs_checkout(what: str) -> None:
-    """Raise ValueError in an installed package, for what reads notebooks or rewrites pages of the project."""
-    if INSTALLED:
-        raise ValueError(f"{what} needs a checkout of the project, and this is the installed package in {PACKAGE}")
-
-
 def _written() -> Path:
     return Path.cwd() if INSTALLED else ROOT

@@ -200,6 +200,14 @@ def test_every_exercise_stands_in_a_notebook():
     assert {re.match(r".+?[. ]", number)[0] for number in checks.CHECKS} == set(NUMBERED.values())
 
 
+def test_the_page_for_lecturers_has_marks_for_every_exercise_of_the_course():
+    page = (NOTEBOOKS.parent / "docs/lecturers.md").read_text(encoding="utf-8")
+    marks = re.findall(r"^\| (\d[.\d]*(?:, prediction)?) \| .+ \| (\d) \|$", page, re.MULTILINE)
+    asked = [number for number in checks.CHECKS if number[0].isdigit()] + [f"{n}, prediction" for n in range(1, 7)]
+    assert sorted(exercise for exercise, _ in marks) == sorted(asked)
+    assert f"That makes {sum(int(mark) for _, mark in marks)} marks." in page
+
+
 def test_a_function_that_stops_is_told_where():
     def broken(thetas, sizes):
         return thetas / "2"

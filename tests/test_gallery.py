@@ -80,7 +80,7 @@ def test_the_page_says_what_has_not_been_made(folder):
 NOTEBOOK = """
 from pathlib import Path
 from time import monotonic, sleep
-here, other = Path("../{here}"), Path("../{other}")
+here, other = Path("{root}/{here}"), Path("{root}/{other}")
 here.write_text(scale)
 end = monotonic() + 60
 while not other.exists() and monotonic() < end:
@@ -101,7 +101,7 @@ def test_the_notebooks_of_all_papers_are_executed_side_by_side(folder, monkeypat
             nbformat.v4.new_code_cell(
                 "scale = 'smoke'\nseeds = 3\nrecompute = True", metadata={"tags": ["parameters"]}
             ),
-            nbformat.v4.new_code_cell(NOTEBOOK.format(here=here, other=other)),
+            nbformat.v4.new_code_cell(NOTEBOOK.format(root=root.as_posix(), here=here, other=other)),
         ]
         (root / paper).mkdir(parents=True)
         kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -162,7 +162,7 @@ def test_titles_captions_and_names_stay_texts_in_the_gallery(text, folder, monke
 def test_texts_of_the_scorecard_stay_texts(text):
     row = {"title": text, "verdict": text, "run, smoke": text, text: text}
     table = pd.DataFrame([row], index=pd.Index([text], name=text))
-    paper = dict.fromkeys(("name", "title", "tables", "figures"), text) | dict.fromkeys(
+    paper = dict.fromkeys(("name", "title", "tables", "figures", "picture"), text) | dict.fromkeys(
         ("scores", "claims", "not_run"), table
     )
     seen = Texts(render("scorecard", title=text, explanation=text, papers=[paper]))

@@ -96,7 +96,17 @@ def test_the_page_lists_tables_and_claims(card, tmp_path):
     assert "<b>shown</b>" in page and "<b>contradicted</b>" in page and "<b>undecided</b>" in page
     assert "GC-Fed is &lt;best&gt;" in page and "is <best>" not in page
     assert "+10.0 (1 of 1)" in page and "100 % of print" in page
-    assert "http" not in page and 'src="' not in page  # it needs nothing else
+    assert "http" not in page and page.count('src="') == page.count('src="data:image/png;base64,') == 1  # all is in it
+
+
+def test_the_picture_has_the_claims_that_are_measured_and_no_other(card, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(scorecard_page.plots, "intervals", lambda ax, rows: drawn.append(rows))
+    assert scorecard_page.picture(card(), "gc_fed") and not scorecard_page.picture(card(), "fedgps")
+    assert [name for name, *_ in drawn[0]] == [f"{claim.claim}\nT5, small, grade A" for claim in CLAIMS]
+    _, ours, (low, high), printed, _ = drawn[0][2]  # whose seeds differ
+    assert low < ours < high and (ours, printed) == (pytest.approx(1.1), 1)
+    assert not scorecard_page.picture(card(seeds=1), "gc_fed")
 
 
 @pytest.mark.parametrize(("share", "said"), [(1, "100 %"), (0.123, "12 %"), (0.0456, "4.6 %"), (2e-5, "0.002 %")])

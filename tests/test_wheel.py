@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 
 from paperlib.paths import ROOT
 
-SOURCES = ("paperlib", "data/paper", "data/reference", "pyproject.toml", "README.md", "LICENSE")
+SHIPPED = ("data/paper", "data/reference", "notebooks")
+SOURCES = ("paperlib", *SHIPPED, "pyproject.toml", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +24,11 @@ def source(tmp_path_factory) -> Path:
     """A copy of what is built from: a build leaves no trace in the checkout."""
     source = tmp_path_factory.mktemp("wheel") / "source"
     for name in SOURCES:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        copy(ROOT / name, source / name)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+        else:
+            shutil.copy(ROOT / name, source / name)
     shutil.copy(ROOT / ".gitignore", source)  # which the build obeys
     return source
 
@@ -48,21 +52,20 @@ def paperlib(package, tmp_path):
     environment = kept | {"PYTHONPATH": str(package), "HOME": str(tmp_path / "home"), "COLUMNS": "150"}
     (tmp_path / "work").mkdir()
 
-    def call(*words: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "paperlib", *words]
+    def call(*words: str, module: str = "paperlib") -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", module, *words]
         return subprocess.run(command, cwd=tmp_path / "work", env=environment, capture_output=True, text=True)
 
     return call
 
 
-def test_every_module_and_every_file_that_is_read_is_in_the_wheel(package):
-    kinds = (".py", ".js", ".css")
+def test_every_module_and_every_file_that_is_read_is_in_the_wheel(package, source):
+    kinds, shipped = (".py", ".js", ".css"), package / "paperlib/shipped"
     files = {path.relative_to(ROOT) for path in (ROOT / "paperlib").rglob("*.*") if path.suffix in kinds}
-    assert files == {
-        p.relative_to(package) for p in package.rglob("*.*") if p.suffix in kinds and p.parts[-2] != "tests"
-    }
-    data = {p.relative_to(ROOT) for name in SOURCES if "data/" in name for p in (ROOT / name).rglob("*.*")}
-    assert data == {p.relative_to(package / "paperlib/shipped") for p in (package / "paperlib/shipped").rglob("*.*")}
+    built = {p for p in package.rglob("*.*") if p.suffix in kinds and p.parts[-2] != "tests"}
+    assert files == {p.relative_to(package) for p in built if not p.is_relative_to(shipped)}
+    data = {p.relative_to(source) for name in SHIPPED for p in (source / name).rglob("*.*")}
+    assert data == {p.relative_to(shipped) for p in shipped.rglob("*.*")}
 
 
 def test_wheel_and_sources_have_equal_bytes_whenever_they_are_built(source, tmp_path):
@@ -98,7 +101,12 @@ def test_a_run_lies_in_the_working_folder_and_names_the_release(paperlib, tmp_pa
     assert (tmp_path / "work/figures/smoke/gc_fed/T2.csv").exists()
 
 
-def test_what_needs_the_notebooks_says_so_at_once(paperlib, tmp_path):
-    answer = paperlib("reproduce")
-    assert answer.returncode == 2 and "needs a checkout of the project" in answer.stderr
-    assert list((tmp_path / "work").iterdir()) == []
+def test_a_student_copy_of_the_course_runs_up_to_the_exercises(paperlib, tmp_path):
+    answer = paperlib("notebooks", "class", "--student")
+    assert answer.returncode == 0 and "start.ipynb" in answer.stdout, answer.stdout + answer.stderr
+    copy = tmp_path / "work/class/course/1_fedavg_by_hand.ipynb"
+    assert "<summary>Hint" in copy.read_text(encoding="utf-8") and not (copy.parent / "checks.py").exists()
+    words = ["nbconvert", "--to", "notebook", "--execute", "--inplace", str(copy)]
+    answer = paperlib(*words, module="jupyter")
+    assert answer.returncode == 0, answer.stderr
+    assert re.findall(r"Exercise (\S+): open", copy.read_text(encoding="utf-8")) == ["1.1", "1.2", "1.3"]

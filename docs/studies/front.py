@@ -15,17 +15,17 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from paperlib import papers
-from paperlib.display.plots import COLOURS, panels, style
+from paperlib.display.plots import COLOURS, PRINT, intervals, panels, style
 from paperlib.papers.judging import entries, gathered, grade
 from paperlib.papers.verdicts import points, with_interval
 from paperlib.paths import ROOT
-from paperlib.quantities.agreement import mean_interval
+from paperlib.quantities.agreement import UNKNOWN, mean_interval
 from paperlib.reports.markdown import write_between
 from paperlib.reports.scorecard_page import percentage
 
 REGIMES = {"A": "grade A", "B": "grade B: reduced, calibrated", "C": "grade C: reduced, not calibrated"}
 PICTURE = ROOT / "docs" / "front.png"
-OURS, PRINT, OWN = COLOURS[0], "0.35", COLOURS[3]
+OURS, OWN = COLOURS[0], COLOURS[3]
 
 
 @dataclass(frozen=True)
@@ -104,27 +104,20 @@ def gains(paper: str) -> Gains:
 
 def draw(ax: Axes, paper: str, found: Gains) -> None:
     """Draw a line per method: the printed gain as a diamond, ours as a dot with its 95 % interval."""
-    own = papers.TITLES[paper]
+    own, rows = papers.TITLES[paper], []
     for y, name in enumerate(found.names):
-        colour = OWN if name == own else OURS
-        ended = found.ours[name][np.isfinite(found.ours[name])]
-        if np.isfinite(found.print[name]):
-            ax.plot(found.print[name], y, "D", color=PRINT, fillstyle="none", markersize=5, zorder=3)
-        if len(ended) == len(found.ours[name]):
-            low, high = mean_interval(ended)
-            ax.plot([low, high], [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
-        if len(ended):
-            ax.plot(ended.mean(), y, "o", color=colour, markersize=5, zorder=2)
-        if len(ended) < len(found.ours[name]):
-            failed = f"{len(found.ours[name]) - len(ended)} of {len(found.ours[name])} failed"
-            failed += "" if np.isfinite(found.print[name]) else ", print too"
-            ax.text(0.5, y, failed, va="center", fontsize=7, color="0.35")
-    ax.axvline(0, color="0.3", linewidth=0.8)
-    ax.set_yticks(range(len(found.names)), found.names)
+        ours, printed = found.ours[name], found.print[name]
+        ended = ours[np.isfinite(ours)]
+        interval = mean_interval(ended) if len(ended) == len(ours) else UNKNOWN
+        mean, printed = (np.mean(ended) if len(ended) else np.nan), (printed if np.isfinite(printed) else np.nan)
+        rows.append((name, mean, interval, printed, OWN if name == own else OURS))
+        if len(ended) < len(ours):
+            failed = f"{len(ours) - len(ended)} of {len(ours)} failed{', print too' * bool(np.isnan(printed))}"
+            ax.text(0.5, y, failed, va="center", fontsize=7, color=PRINT)
+    intervals(ax, rows)
     for label in ax.get_yticklabels():
         if label.get_text() == own:
             label.set(color=OWN, fontweight="bold")
-    ax.set_ylim(len(found.names) - 0.4, -0.6)
     ax.set_title(f"{own}: {CHOSEN[paper].title}", loc="left")
     ax.set_xlabel("points of accuracy over FedAvg")
 

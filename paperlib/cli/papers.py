@@ -11,7 +11,6 @@ from rich.text import Text
 
 from paperlib.checks import one_line
 from paperlib.cli.terminal import CORES, WIDE, Jobs, Json, answer, app, console, errors, print_frame, say, sentences
-from paperlib.paths import needs_checkout
 
 Paper = Annotated[str, typer.Argument(help="fedgps, fedacd, gc_fed, fedhydra or fedimpro")]
 Name = Annotated[str, typer.Argument(help="a table or figure, such as T5 or F6")]
@@ -162,7 +161,6 @@ def reproduce(
     from paperlib.runs import executors
 
     with sentences():
-        needs_checkout("reproduce")
         from paperlib.reports.reproduce import reproduce as reproduce_papers
 
         started = time.perf_counter()
@@ -235,10 +233,7 @@ def results_page() -> None:
 
 @app.command()
 def export(
-    folder: Annotated[
-        Path,
-        typer.Argument(help="for runs.parquet and columns.csv; replaces an export only"),
-    ],
+    folder: Annotated[Path, typer.Argument(help="for runs.parquet and columns.csv; replaces an export only")],
 ) -> None:
     """Write all finished runs, here and shipped, as one table (parquet) with a dictionary of its columns (CSV)."""
     from paperlib.reports.export import export as write_all

@@ -92,7 +92,8 @@ def sentences(stopped: str = "the same command continues from here") -> Iterator
         yield
         if answer:
             print(json.dumps(answer))
-    except (ValueError, OSError, WorkerDied) as error:  # OSError: a folder that cannot be written, a full disk
+    # OSError: a folder that cannot be written, a full disk; ModuleNotFoundError: an extra that is not installed
+    except (ValueError, OSError, WorkerDied, ModuleNotFoundError) as error:
         code = refused(error)
         raise typer.Exit(1 if isinstance(error, WorkerDied) else code) from None
     except KeyboardInterrupt:

@@ -18,8 +18,7 @@ def profile(
     engine: Annotated[str, typer.Option(help="auto, sequential or captured")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, or a GPU by number such as cuda:1")] = "auto",
     trace: Annotated[
-        str | None,
-        typer.Option(help="file for a further round, to look at in Perfetto; replaces a trace only"),
+        str | None, typer.Option(help="file for a further round, to look at in Perfetto; replaces a trace only")
     ] = None,
 ) -> None:
     """Measure the time of an experiment: seconds per part of its first rounds. No run is changed or stored."""
@@ -128,6 +127,19 @@ def duel(
         table = league.duel(*league.registered_by(file), setting=setting, jobs=jobs, progress=not answer)
         print_frame(table, f"the league on {setting}")
         say(f"digest of all runs: {table.attrs['digest']}")
+
+
+@app.command()
+def notebooks(
+    folder: Annotated[Path, typer.Argument(help="a new folder, or an empty one")],
+    student: Annotated[bool, typer.Option("--student", help="without solutions and checks of the exercises")] = False,
+) -> None:
+    """Write the notebooks of the course, of the papers and for a method of one's own into a folder."""
+    from paperlib.teaching.copies import write_copies
+
+    with sentences("the folder is incomplete: remove it"):
+        number = write_copies(folder, student)
+        say(f"{number} notebooks, written to {folder}; begin with {folder / 'start.ipynb'}")
 
 
 def experiment_of(words: list[str]) -> Any:

@@ -1,5 +1,6 @@
 """HTML and LaTeX with escaped texts."""
 
+import base64
 from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
@@ -49,4 +50,14 @@ def listed(items: Sequence[object]) -> Markup:
     return Markup("<ul>{}</ul>").format(Markup("").join(Markup("<li>{}</li>").format(item) for item in items))
 
 
-__all__ = ["Markup", "escape", "latex", "listed", "table"]
+def data_uri(image: bytes) -> str:
+    """A PNG as an address that holds it."""
+    return f"data:image/png;base64,{base64.b64encode(image).decode()}"
+
+
+def folded(summary: str, content: Markup) -> Markup:
+    """HTML that opens at a click on its summary."""
+    return Markup("<details><summary>{}</summary>{}</details>").format(summary, content)
+
+
+__all__ = ["Markup", "data_uri", "escape", "folded", "latex", "listed", "table"]

@@ -17,6 +17,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
+from paperlib.checks import one_of
 from paperlib.quantities.curves import smooth
 
 # seaborn's palette "colorblind", and black
@@ -27,6 +28,7 @@ COLOURS = [
         "#000000",
     )
 ]  # fmt: skip
+PRINT = "0.35"
 LINES = ("-", "--", "-.", ":")
 ACCURACY = "test accuracy (%)"
 NOT_RUN = "not run at this scale yet"
@@ -90,7 +92,7 @@ class Drawing(Figure):
         return stream.getvalue()
 
 
-def panels(count: int, columns: int, size: tuple[float, float] = (3.2, 2.4)) -> tuple[Figure, list[Axes]]:
+def panels(count: int, columns: int, size: tuple[float, float] = (3.2, 2.4)) -> tuple[Drawing, list[Axes]]:
     """A figure with ``count`` axes in rows of ``columns``; size is that of one axes, in inches."""
     rows = -(-count // columns)
     figure = Drawing(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
@@ -252,6 +254,20 @@ def bars(ax: Axes, data: pd.DataFrame, x: str, y: str, group: str, ylabel: str =
     ax.set(xlabel=xlabel or x, ylabel=ylabel)
 
 
+def intervals(ax: Axes, rows: Sequence[tuple[str, float, tuple[float, float], float, Any]]) -> None:
+    """Ours beside print, a line per row from top to bottom: print is a diamond, ours a dot with its interval.
+
+    rows: name, our number, its interval, the printed number, the colour of ours. What is NaN is left out.
+    """
+    for y, (_, ours, interval, printed, colour) in enumerate(rows):
+        ax.plot(printed, y, "D", color=PRINT, fillstyle="none", markersize=5, zorder=3)
+        ax.plot(interval, (y, y), color=colour, linewidth=1.6, solid_capstyle="butt")
+        ax.plot(ours, y, "o", color=colour, markersize=5, zorder=2)
+    ax.axvline(0, color="0.3", linewidth=0.8)
+    ax.set_yticks(range(len(rows)), [name for name, *_ in rows])
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+
+
 def legend(axes: Sequence[Axes], size: float = 8) -> None:
     """One legend of what any panel shows, to the right of the first of them in the last column."""
     lines = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
@@ -266,8 +282,7 @@ def partition(counts: Tensor, kind: str = "heatmap", ax: Axes | None = None) -> 
 
     Raises ValueError for another kind.
     """
-    if kind not in ("heatmap", "bubbles"):
-        raise ValueError(f"unknown kind {kind!r} of partition plot; choose heatmap or bubbles")
+    one_of("kind of partition plot", kind, ("heatmap", "bubbles"))
     if ax is None:
         ax = panels(1, 1)[1][0]
     table = counts.cpu().numpy().T  # classes x clients
@@ -278,12 +293,10 @@ def partition(counts: Tensor, kind: str = "heatmap", ax: Axes | None = None) -> 
     else:
         classes, clients = np.nonzero(table)
         ax.scatter(clients, classes, s=160 * table[classes, clients] / table.max(), color=COLOURS[0], alpha=0.7)
-        ax.set_xlim(-0.7, table.shape[1] - 0.3)
-        ax.set_ylim(-0.7, table.shape[0] - 0.3)
+        ax.set(xlim=(-0.7, table.shape[1] - 0.3), ylim=(-0.7, table.shape[0] - 0.3))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel("client")
-    ax.set_ylabel("class")
+    ax.set(xlabel="client", ylabel="class")
     return ax
 
 
@@ -310,8 +323,7 @@ def images(ax: Axes, pictures: Sequence[Tensor | None]) -> None:
     ax.imshow(np.concatenate(row, 1).squeeze(), cmap="gray", vmin=0, vmax=255)
     for i in (i for i, p in enumerate(pictures) if p is None):
         ax.text((i + 0.5) * shape[2], shape[1] / 2, "none with\nthis label", ha="center", va="center", fontsize=5)
-    ax.set_xticks([])
-    ax.set_yticks([])
+    ax.set(xticks=[], yticks=[])
     ax.grid(False)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from paperlib.display import saving
-from paperlib.display.markup import Markup, latex
+from paperlib.display.markup import Markup, folded, latex
 
 # The first column stays where a wide table is scrolled.
 FIRST_COLUMN = (
@@ -118,8 +118,8 @@ class ResultTable(pd.DataFrame):
         run, tried = ([label for label in self.labels if (label in self.trial) == trial] for trial in (False, True))
         body, note = self._html({label: label in run for label in self.labels}), _note(caption) + Markup("\n")
         if tried:
-            folded = self._html(dict.fromkeys(tried, True)) + (Markup("") if run else note)
-            body += Markup("<details><summary>{}</summary>\n{}</details>\n").format(TRIAL, folded)
+            tables = self._html(dict.fromkeys(tried, True)) + (Markup("") if run else note)
+            body += folded(TRIAL, Markup("\n") + tables) + Markup("\n")
         return Markup("<p><b>{}</b></p>\n{}{}").format(self.title, body, note if run else "")
 
     def _html(self, labels: Mapping[str, bool]) -> Markup:
@@ -155,11 +155,7 @@ class ResultTable(pd.DataFrame):
         self.path, note = saving.place(self.path, self.runs)
         self.caption = "\n".join(filter(None, (self.caption, note)))
         self.long().to_csv(self.path.with_suffix(".csv"), index=False)
-        text = _named_in_latex(self.text(("\\textbf{", "}"), ("\\underline{", "}"), latex))
-        caption = latex(f"{self.title}. {self.caption}")
-        body = text.to_latex(escape=False, multicolumn_format="c", caption=caption)
-        self.path.with_suffix(".tex").write_text(body, encoding="utf-8")
-        self.path.with_suffix(".html").write_text(self._page(self.caption), encoding="utf-8")
+        _write(self, self.text(("\\textbf{", "}"), ("\\underline{", "}"), latex), self._page(self.caption))
         return self
 
     def long(self) -> pd.DataFrame:
@@ -195,10 +191,7 @@ class DescriptionTable:
         """Write CSV, LaTeX (booktabs) and HTML; returns the table itself."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.data.to_csv(self.path.with_suffix(".csv"))
-        text = _named_in_latex(self.data.map(str).map(latex))
-        caption = latex(f"{self.title}. {self.caption}")
-        self.path.with_suffix(".tex").write_text(text.to_latex(escape=False, caption=caption), encoding="utf-8")
-        self.path.with_suffix(".html").write_text(self._repr_html_(), encoding="utf-8")
+        _write(self, self.data.map(str).map(latex), self._repr_html_())
         return self
 
 
@@ -221,11 +214,15 @@ def _cell(value: float, std: float, status: str, decimals: int = 2) -> str:
     return f"{text} (failed)" if status == "failed" else text
 
 
-def _named_in_latex(frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame whose rows and columns have names that LaTeX prints."""
+def _write(table: ResultTable | DescriptionTable, frame: pd.DataFrame, page: Markup) -> None:
+    """Write a table as LaTeX, from a frame whose cells are LaTeX already, and as HTML, from its page."""
     index = pd.Index([latex(str(label)) for label in frame.index], name=latex(str(frame.index.name or "")) or None)
     columns = frame.columns.map(lambda label: tuple(map(latex, label)) if isinstance(label, tuple) else latex(label))
-    return frame.set_axis(index).set_axis(columns, axis=1)
+    caption = latex(f"{table.title}. {table.caption}")
+    named = frame.set_axis(index).set_axis(columns, axis=1)
+    body = named.to_latex(escape=False, multicolumn_format="c", caption=caption)
+    table.path.with_suffix(".tex").write_text(body, encoding="utf-8")
+    table.path.with_suffix(".html").write_text(page, encoding="utf-8")
 
 
 @dataclass

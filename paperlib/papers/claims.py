@@ -123,6 +123,11 @@ class Verdict:
             return self.verdict
         return WORDS[self.grade == "A"][self.verdict] + (", regime not calibrated" if self.grade == "C" else "")
 
+    @property
+    def in_points(self) -> bool:
+        """Return True where differences are points of accuracy."""
+        return "accuracy" in self.claim.metric and self.claim.metric != "target_accuracy"
+
 
 def above(a: float, b: float) -> float:
     """a - b; 0 if both failed."""

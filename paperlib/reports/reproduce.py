@@ -81,7 +81,7 @@ def _play(notebook: Path, executed: Path, parameters: dict[str, Any], attempts: 
     """
     try:
         papermill.execute_notebook(
-            str(notebook), str(executed), parameters, cwd=str(notebook.parent), progress_bar=False,
+            str(notebook), str(executed), parameters, progress_bar=False,
             extra_arguments=["--IPKernelApp.log_level=ERROR"],  # a kernel warns of its unencrypted local connection
         )  # fmt: skip
     except RuntimeError as error:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from paperlib.checks import plain
 from paperlib.display.markup import Markup
 from paperlib.papers import TITLES, index
 from paperlib.papers.claims import Verdict, above, verdicts
@@ -140,7 +141,7 @@ def claim_record(verdict: Verdict) -> dict[str, Any]:
         "claim": claim.claim,
         "verdict": verdict.verdict,
         "word": verdict.word,
-        "in_points": "accuracy" in claim.metric and claim.metric != "target_accuracy",
+        "in_points": verdict.in_points,
         "why": verdict.why,
         "settings": f"{verdict.settings} of {verdict.all_settings}",
         "seeds": verdict.seeds,
@@ -162,9 +163,8 @@ def _place(evidence: Evidence, entry: PrintedNumber) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it, to two decimals; None for what is unknown or has no bound."""
-    if value is None or (isinstance(value, float) and not np.isfinite(value)):
-        return None
-    if isinstance(value, float | np.floating):
-        return round(float(value), 2)
-    return value.item() if isinstance(value, np.generic) else value
+    """A value without NumPy's types, to two decimals; None for what is unknown or has no bound."""
+    value = plain(value)
+    if isinstance(value, float):
+        return round(value, 2) if np.isfinite(value) else None
+    return value

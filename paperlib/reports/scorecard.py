@@ -22,7 +22,7 @@ COMPARED = ("small", "mini", "paper")  # the scales whose numbers mean something
 ALL = "all"  # the table of the rows that sum up a paper
 OF_VERDICTS = [f.name for f in fields(Verdict) if f.name not in ("claim", "interval")]
 OF_VALUES = ["paper", "table", "column", "scale", "method", "ours", "printed", "metric"]
-OF_CLAIMS = [*(f.name for f in fields(Claim)), *OF_VERDICTS, "word", "low", "high"]
+OF_CLAIMS = [*(f.name for f in fields(Claim)), *OF_VERDICTS, "word", "in_points", "low", "high"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Scorecard:
     judged and unjudged, columns with an order of the methods; correlation, low, high, ceiling, methods and seeds of
     those that are judged; other, the mean correlation of those that are not, and why; difference, mean of |ours -
     printed| in printed standard deviations, at scale paper only; the numbers of claims by verdict. NaN: nothing to say.
-    Columns of claims: those of `paperlib.papers.claims.Verdict` and of its claim.
+    Columns of claims: those of `paperlib.papers.claims.Verdict` and of its claim; in_points, of accuracy.
     Columns of values: paper, table, column, scale, method; ours, the mean over the finished seeds, and printed, both in
     the printed unit, NaN for a run that failed or did not reach its target; metric. The best of ours comes first.
     """
@@ -77,7 +77,8 @@ def _number(table: str) -> float:
 def _flat(verdict: Verdict) -> dict[str, Any]:
     """The fields of a verdict, with the two of an interval as low and high."""
     low, high = verdict.interval
-    return {name: getattr(verdict, name) for name in (*OF_VERDICTS, "word")} | {"low": low, "high": high}
+    values = {name: getattr(verdict, name) for name in (*OF_VERDICTS, "word", "in_points")}
+    return values | {"low": low, "high": high}
 
 
 def _rows(evidence: Evidence, judgeable: Sequence[Column], decided: Sequence[Verdict]) -> list[dict[str, Any]]:
@@ -100,17 +101,16 @@ def _rows(evidence: Evidence, judgeable: Sequence[Column], decided: Sequence[Ver
 def _done(evidence: Evidence, listed: Sequence[PrintedNumber]) -> dict[str, Any]:
     """Count the cells that are run, their share of the operations, and at scale paper their distance from print."""
     done = [evidence.done(entry) for entry in listed]
-    distances = []
-    if evidence.scale == "paper":
-        for entry in listed:
-            if entry.cell.printed_std and np.isfinite(entry.printed) and (values := evidence.by_seed(entry)):
-                distances.append(abs(np.mean(list(values.values())) - entry.printed) / entry.cell.printed_std)
-    distances = [value for value in distances if np.isfinite(value)]
+    distances = [
+        float(abs(np.mean(list(values.values())) - entry.printed) / entry.cell.printed_std)
+        for entry in listed
+        if evidence.scale == "paper" and entry.cell.printed_std and (values := evidence.by_seed(entry))
+    ]
     return {
         "run": sum(map(bool, done)),
         "cells": len(listed),
         "share": evidence.share(e for experiments in done for e in experiments),
-        "difference": float(np.mean(distances)) if distances else np.nan,
+        "difference": _mean(distance for distance in distances if np.isfinite(distance)),
     }
 
 

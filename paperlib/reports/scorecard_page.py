@@ -2,12 +2,15 @@
 
 from itertools import groupby
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from paperlib import papers
+from paperlib.display import plots
+from paperlib.display.markup import Markup, data_uri
 from paperlib.display.words import many
 from paperlib.papers.claims import POOLED, READING, ROPE, VERDICTS
 from paperlib.papers.judging import LEAST, METHODS, REGIME, SEEDS
@@ -17,6 +20,7 @@ from paperlib.quantities.agreement import LEVEL
 from paperlib.reports import pages
 from paperlib.reports.scorecard import Scorecard
 
+SHADES = {"held": 2, "reversed": 3, "undecided": 0}  # green, red and blue
 CALLED = "seen / opposite seen / undecided / not run"
 # Two paragraphs: of the README's table, and of the page.
 SUMMARY_NOTE, EXPLANATION = (
@@ -73,9 +77,8 @@ def scores(card: Scorecard, paper: str) -> pd.DataFrame:
 def claims(card: Scorecard, paper: str) -> pd.DataFrame:
     """The claims of one paper as text, one row per claim and scale that has something to say of it, or else once."""
     rows = []
-    of_paper = card.claims[card.claims.paper == paper]
-    for name in dict.fromkeys(of_paper.name):
-        by_scale = list(of_paper[of_paper["name"] == name].itertuples())
+    for _, scales in card.claims[card.claims.paper == paper].groupby("name", sort=False):
+        by_scale: list[Any] = list(scales.itertuples())
         for row in [row for row in by_scale if row.verdict != "not run"] or by_scale[:1]:
             decided = row.verdict != "not run"
             rows.append(
@@ -98,6 +101,20 @@ def claims(card: Scorecard, paper: str) -> pd.DataFrame:
     )
 
 
+def picture(card: Scorecard, paper: str) -> Markup:
+    """The claims in points of accuracy that our runs measure, ours beside print, as an image; nothing without any."""
+    of_paper, rows = card.claims[(card.claims.paper == paper) & card.claims.in_points], []
+    for row in named(of_paper[of_paper.difference.abs() < np.inf]):
+        name = f"{fill(row.claim, 56)}\n{row.table}, {row.scale}, grade {row.grade}"
+        rows.append((name, row.difference, (row.low, row.high), row.printed, plots.COLOURS[SHADES[row.verdict]]))
+    with plots.style():
+        figure, (ax,) = plots.panels(1, 1, (8.5, 0.7 + 0.5 * len(rows)))
+        plots.intervals(ax, rows)
+        ax.set_xlabel("lead that is claimed, in points of accuracy")
+    image = Markup('<img src="{}" alt="Claims, ours beside print">').format(data_uri(figure._repr_png_()))
+    return image if rows else Markup()
+
+
 def _measured(row: Any) -> str:
     """Mean difference, interval, and the probability where it decides."""
     text = row.ended or with_interval(row.difference, (row.low, row.high))
@@ -111,7 +128,7 @@ def write_page(card: Scorecard, folder: Path | None = None) -> Path:
         told = claims(card, paper).set_index("claim")
         with_runs, without = (with_content(told[told.verdict.ne("not run") == run]) for run in (True, False))
         tables = {"scores": scores(card, paper), "claims": with_runs, "not_run": without}
-        sections.append({"name": paper, "title": title} | tables)
+        sections.append({"name": paper, "title": title, "picture": picture(card, paper)} | tables)
     path = (folder or figures_folder()) / "scorecard.html"
     return pages.write_page(path, "scorecard", title="Scorecard", explanation=EXPLANATION, papers=sections)
 

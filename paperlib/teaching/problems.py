@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from paperlib.checks import one_of
 from paperlib.data.datasets import Dataset
 from paperlib.networks import Network
 from paperlib.random_streams import rng
@@ -26,15 +27,19 @@ NEWTON = 50  # steps at most
 COPIES = 5  # of each point; some have one label and some the other, so that no line parts them and an optimum exists
 
 
-class Quadratic(nn.Module):
-    """Two-way logits at theta [1, 2], of which the cross-entropy of label 0 is q, a quadratic: label 0 has exp(-q).
-
-    q = (theta, 1) H (theta, 1)' / 2 + `OFFSET`, with the symmetric matrix H as the sample's image.
-    """
+class TwoParameters(nn.Module):
+    """A network with one matrix [1, 2]."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(1, 2))
+
+
+class Quadratic(TwoParameters):
+    """Two-way logits at theta [1, 2], of which the cross-entropy of label 0 is q, a quadratic: label 0 has exp(-q).
+
+    q = (theta, 1) H (theta, 1)' / 2 + `OFFSET`, with the symmetric matrix H as the sample's image.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, 3, 3] -> [B, 2]."""
@@ -43,12 +48,8 @@ class Quadratic(nn.Module):
         return torch.stack([-q, torch.log(-torch.expm1(-q))], 1)
 
 
-class Logistic(nn.Module):
+class Logistic(TwoParameters):
     """Two-way logits (0, theta'x) at theta [1, 2], whose cross-entropy is the logistic loss, without a bias."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(1, 2))
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, 1, 2] -> [B, 2]."""
@@ -156,8 +157,7 @@ def problem(
 
     Raises ValueError for an unknown kind and impossible values.
     """
-    if kind not in KINDS:
-        raise ValueError(f"unknown problem {kind!r}; choose one of {', '.join(KINDS)}")
+    one_of("problem", kind, KINDS)
     if not 2 <= clients <= 5:
         raise ValueError(f"clients is {clients}, but the problem is drawn for 2 to 5")
     if not 0 <= distance < math.inf:

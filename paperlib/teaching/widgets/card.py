@@ -63,7 +63,7 @@ class MethodCard(Explorer):
         ranks = standing(name, paper, scale) if paper != NONE else pd.DataFrame()
         kind = oneshot.REGISTRY[name] if card.one_shot else methods.REGISTRY[name]
         words = f"{name}: {changes(kind)} {_costs(name)} {_places(ranks, paper, scale)}".strip()
-        return View(words, _picture(ranks, scale), more=_page(card, ranks, paper, scale))
+        return View(words, _picture(ranks, scale), more=_page(card, code(kind), ranks, paper, scale))
 
 
 @cache
@@ -127,9 +127,8 @@ def standing(method: str, paper: str, scale: str) -> pd.DataFrame:
         for _, column in cells(paper, name, scale).groupby("column", sort=False):
             both = column.number.where(column.our_number.notna())
             column = column.join(_ranks(column.number, "printed_rank", "printed_among"))
-            column = column.join(_ranks(column.our_number, "rank", "among")).join(
-                _ranks(both, "beside", "beside_among")
-            )
+            column = column.join(_ranks(column.our_number, "rank", "among"))
+            column = column.join(_ranks(both, "beside", "beside_among"))
             known = column.number.notna() | column.our_number.notna()
             rows.append(column[known & column.methods.map(lambda names: method in names)])
     return pd.concat(rows, ignore_index=True)
@@ -220,11 +219,10 @@ def _sheet(names: list[str], lowest: int, title: str) -> tuple[Figure, Axes, "np
     return figure, ax, places
 
 
-def _page(card: method_table.Card, ranks: pd.DataFrame, paper: str, scale: str) -> Markup:
+def _page(card: method_table.Card, code: str, ranks: pd.DataFrame, paper: str, scale: str) -> Markup:
     """The card as HTML."""
-    kind = oneshot.REGISTRY[card.name] if card.one_shot else methods.REGISTRY[card.name]
     fields = {"paper": TITLES.get(paper), "scale": scale, "ranks": None if ranks.empty else _table(ranks)}
-    return Markup(render("card", card=card, code=code(kind), **fields))  # which escapes its texts
+    return Markup(render("card", card=card, code=code, **fields))  # which escapes its texts
 
 
 def _table(ranks: pd.DataFrame) -> Markup:

@@ -14,7 +14,7 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 from traitlets import Int, Unicode
 
-from paperlib.display.markup import Markup, escape
+from paperlib.display.markup import Markup, data_uri, escape
 
 PAUSE = 0.02  # seconds in which moves are gathered, so that a slider that is dragged does not leave a queue behind
 
@@ -143,11 +143,6 @@ def control(kind: Any, name: str, value: Any, width: str = "", label: str = "ini
     """Return a control of a kind with its name beside it. label: the width of the name, which is part of ``width``."""
     layout = {"width": width} if width else {}
     return kind(value=value, description=name, layout=layout, style={"description_width": label}, **more)
-
-
-def data_uri(image: bytes) -> str:
-    """A PNG as an address that holds it."""
-    return f"data:image/png;base64,{base64.b64encode(image).decode()}"
 
 
 def png(figure: Figure) -> bytes:

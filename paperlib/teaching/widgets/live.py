@@ -206,12 +206,8 @@ class LiveRun(Explorer):
         e, state, rows = self.experiment, self.state, self.store.rows(self.experiment)
         self.bar.max, self.bar.value = history_rows(e), len(rows)
         self.bar.description = "Epochs" if is_one_shot(e) else "Rounds"
-        enabled = {
-            "Start": state == "new",
-            "Pause": state == "running",
-            "Resume": state == "paused",
-            "Stop": state == "running" or (state == "paused" and self.paused),
-        }
+        enabled = {"Start": state == "new", "Pause": state == "running", "Resume": state == "paused"}
+        enabled["Stop"] = enabled["Pause"] or (enabled["Resume"] and self.paused)
         for name, button in self.buttons.items():
             button.disabled = not enabled[name]
         self.text.disabled = enabled["Stop"]
@@ -253,8 +249,8 @@ class LiveRun(Explorer):
                 (accuracy, "test_accuracy", "test accuracy (%)"), (loss, "test_loss", "test loss (nats)")
             ):  # fmt: skip
                 ax.plot(history["round"], history[column], ".-", color=plots.COLOURS[0], linewidth=1.2, markersize=3)
-                ax.set(xlabel="epoch on the server" if is_one_shot(self.experiment) else "round", title=title)
-                ax.set_xlim(0, history_rows(self.experiment) + 0.5)
+                unit = "epoch on the server" if is_one_shot(self.experiment) else "round"
+                ax.set(xlabel=unit, title=title, xlim=(0, history_rows(self.experiment) + 0.5))
             accuracy.set_ylim(0, 100)
             self._draw_clients(by_client, labels)
         return figure
@@ -273,8 +269,8 @@ class LiveRun(Explorer):
             accuracy.bar(places, round.accuracies, color=plots.COLOURS if few else plots.COLOURS[0])
         step = -(-len(places) // 10)
         accuracy.set_xticks(places[::step], [str(client) for client in round.clients[::step]])
-        accuracy.set_xlim(-0.6, len(places) - 0.4)
-        accuracy.set_xlabel("client" if is_one_shot(self.experiment) else f"client of round {round.number}")
+        whose = "client" if is_one_shot(self.experiment) else f"client of round {round.number}"
+        accuracy.set(xlabel=whose, xlim=(-0.6, len(places) - 0.4))
         counts = round.labels.cpu().numpy()
         layers = counts if few else counts.sum(0, keepdims=True)
         look: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.5}

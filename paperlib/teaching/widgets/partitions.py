@@ -11,10 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from paperlib.checks import one_of
 from paperlib.data.datasets import DATASETS, available, training_labels
 from paperlib.data.partitions import MAX_DRAWS, PARTITIONS, NoDrawError, Partition, partition
 from paperlib.display import plots
-from paperlib.display.markup import Markup, listed
+from paperlib.display.markup import Markup, folded, listed
 from paperlib.display.words import many
 from paperlib.experiment import DEFAULTS
 from paperlib.teaching.widgets.explorer import Explorer, View, control
@@ -47,13 +48,11 @@ def partition_explorer(
     dataset = dataset or ("mnist" if "mnist" in at_hand else "digits")
     if not available(dataset):
         raise ValueError(f"data set {dataset!r} is not at hand; choose one of {', '.join(at_hand)}")
-    if partition not in PARTITIONS:
-        raise ValueError(f"unknown partition {partition!r}; choose one of {', '.join(PARTITIONS)}")
-    if dataset not in at_hand:  # a set of the user's own
-        at_hand.append(dataset)
+    one_of("partition", partition, PARTITIONS)
     ways = ways_to_get([name for name in DATASETS if name not in at_hand])
     classes = int(training_labels(dataset)[0].max()) + 1
-    data = control(widgets.Dropdown, "data set", dataset, options=at_hand)
+    named = list(dict.fromkeys([*at_hand, dataset]))  # which may be a set of the user's own
+    data = control(widgets.Dropdown, "data set", dataset, options=named)
     kind = control(widgets.Dropdown, "partition", partition, options=list(PARTITIONS))
     concentration = control(
         widgets.FloatLogSlider, "alpha", alpha, min=min(-2, math.log10(alpha)), max=max(2, math.log10(alpha)), step=0.1,
@@ -100,10 +99,8 @@ def ways_to_get(names: list[str]) -> Markup:
     if not names:
         return Markup()
     ways = listed([Markup("<code>{}</code>: {}").format(name, DATASETS[name].obtain) for name in names])
-    return Markup(
-        "<details><summary>{} not at hand</summary>"
-        "<p>Each becomes one file in the folder that PAPERLIB_DATA names, without it in data/sets:</p>{}</details>"
-    ).format(many(len(names), "data set"), ways)
+    where = Markup("<p>Each becomes one file in the folder that PAPERLIB_DATA names, without it in data/sets:</p>")
+    return folded(f"{many(len(names), 'data set')} not at hand", where + ways)
 
 
 def draw_partition(labels: Tensor, writers: Tensor | None, name: str, **settings: Any) -> Partition:

@@ -13,7 +13,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from paperlib.display import plots
-from paperlib.display.markup import Markup, listed
+from paperlib.display.markup import Markup, folded, listed
 from paperlib.display.words import many
 from paperlib.methods import REGISTRY
 from paperlib.options import options_of
@@ -99,13 +99,8 @@ class MethodPlayground(Explorer):
         widgets.dlink((clients, "value"), (sampled, "max"))
         widgets.dlink((rounds, "value"), (self.round, "max"))
         self._other_method()
-        rows = [
-            [self.kind, *self.of_problem.values()],
-            [self.method, self.options],
-            [*self.of_run.values()],
-            [self.round, self.compare],
-        ]
-        super().__init__(rows, self.show)
+        at_work = [self.method, self.options], [*self.of_run.values()], [self.round, self.compare]
+        super().__init__([[self.kind, *self.of_problem.values()], *at_work], self.show)
 
     def show(self) -> View:
         at = cached_problem(self.kind.value, seed=self.seed, **_values(self.of_problem))
@@ -225,9 +220,7 @@ def missing_methods(kind: str) -> Markup:
     """The methods that are not among the choices, with their reasons, as HTML."""
     reasons = {name: reason for name, reason in refusals(kind).items() if name not in runnable(kind)}
     rows = listed([Markup("<b>{}</b>: {}").format(name, reason) for name, reason in reasons.items()])
-    return Markup("<details><summary>{} cannot run here, and why</summary>{}</details>").format(
-        many(len(reasons), "method"), rows
-    )
+    return folded(f"{many(len(reasons), 'method')} cannot run here, and why", rows)
 
 
 # -- the picture
@@ -249,17 +242,10 @@ def _plane(ax: Axes, traces: list[Trace], round: int) -> None:
     trace = traces[0]
     p, ways = trace.problem, {way.client: way for way in trace.rounds[round - 1]}
     x, y, values = _landscape(p, _window(traces))
-    ax.plot(
-        *np.stack(trace.server[: round + 1]).T,
-        "-o",
-        color="black",
-        linewidth=1.6,
-        markersize=3.5,
-        zorder=6,
-        label="server",
-    )
+    look: dict[str, Any] = {"color": "black", "linewidth": 1.6, "markersize": 3.5, "zorder": 6}
+    ax.plot(*np.stack(trace.server[: round + 1]).T, "-o", label="server", **look)
     for other in traces[1:]:
-        look: dict[str, Any] = {"color": GREY, "linewidth": 1.2, "markersize": 4, "zorder": 3}
+        look = {"color": GREY, "linewidth": 1.2, "markersize": 4, "zorder": 3}
         ax.plot(*np.stack(other.server[: round + 1]).T, "--.", label="server of FedAvg", **look)
     for k in range(p.clients):
         look = {"color": plots.COLOURS[k], "marker": MARKS[k], "zorder": 7}
@@ -307,12 +293,11 @@ def _curve(ax: Axes, traces: list[Trace], round: int) -> None:
     for trace, (line, colour, order) in zip(traces, looks, strict=False):
         ax.semilogy(trace.distances.clip(1e-9), line, color=colour, linewidth=1.6, zorder=order)
     ax.axvline(round, color="0.3", linewidth=0.8, linestyle=":")
-    ax.set_xlim(0, traces[0].method.context.experiment.rounds)
     ax.set_ylim(10 ** np.floor(np.log10(finite.min())), 10 ** np.ceil(np.log10(finite.max()) + 1e-9))
     ax.minorticks_off()
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.xaxis.set_major_locator(plots.MaxNLocator(5, integer=True))
-    ax.set_xlabel("round")
+    ax.set(xlabel="round", xlim=(0, traces[0].method.context.experiment.rounds))
     plots.title(ax, "distance to the global optimum")
 
 

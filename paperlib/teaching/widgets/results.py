@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from paperlib.display import plots
-from paperlib.display.markup import Markup, listed, table
+from paperlib.display.markup import Markup, folded, listed, table
 from paperlib.papers import TITLES, index, shipped_runs
 from paperlib.paths import ROOT
 from paperlib.reports.run_table import WIDTHS, finished, listing
@@ -152,9 +152,7 @@ def unreadable(reasons: Mapping[str, str]) -> Markup:
     if not reasons:
         return Markup()
     lines = list(reasons.values())[:REASONS] + [f"and {len(reasons) - REASONS} more"] * (len(reasons) > REASONS)
-    return Markup("<details><summary>{} runs of this machine cannot be shown.</summary>{}</details>").format(
-        len(reasons), listed(lines)
-    )
+    return folded(f"{len(reasons)} runs of this machine cannot be shown.", listed(lines))
 
 
 def _cell(text: str, width: int) -> str:
@@ -206,8 +204,7 @@ def _curves(histories: Mapping[str, pd.DataFrame], names: Mapping[str, str]) -> 
             for ax, column in zip(axes, ("test_accuracy", "test_loss"), strict=True):
                 ax.plot(history["round"], history[column], line, color=colour, linewidth=1.4, label=label)
         for ax, quantity in zip(axes, (plots.ACCURACY, "test loss (nats)"), strict=True):
-            ax.set_xlabel("round")
-            ax.set_ylabel(quantity)
+            ax.set(xlabel="round", ylabel=quantity)
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=1 if max(map(len, labels)) > 60 else 2)
     return figure
