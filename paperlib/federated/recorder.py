@@ -33,11 +33,12 @@ class CudaGraphs:
 
         After a failed recording, torch is back on its former stream and memory pool.
         """
-        graph, pool, side = torch.cuda.CUDAGraph(), self.pool, self.side
-        side.wait_stream(torch.cuda.current_stream())
+        graph, pool, side, outer = torch.cuda.CUDAGraph(), self.pool, self.side, torch.cuda.current_stream()
+        side.wait_stream(outer)
         with torch.cuda.stream(side):  # `torch.cuda.graph` leaves its stream only after a recording that succeeds
             for _ in range(WARM_UP):
                 step()
+            outer.wait_stream(side)  # all that runs here: what is recorded runs in a replay
             try:
                 # Meanwhile other threads may allocate memory: the run's, or those of other GPUs.
                 with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
@@ -48,7 +49,6 @@ class CudaGraphs:
                     torch._C._cuda_endAllocateToPool(device, pool)
                     torch._C._cuda_releasePool(device, pool)
                 raise
-        torch.cuda.current_stream().wait_stream(side)
         return graph.replay  # type: ignore[no-any-return]
 
 

@@ -70,7 +70,7 @@ def test_a_step_that_waits_for_the_device_is_taken_without_a_recording(monkeypat
 def test_out_of_memory_while_recording_is_not_taken_for_a_step_that_cannot_be_recorded(pretend: Device):
     captured, round = Captured(), opened()
     job = round.start(round.cohort[0])
-    with warnings.catch_warnings(), pytest.raises(torch.OutOfMemoryError), pretend.limited(60_000):
+    with warnings.catch_warnings(), pytest.raises(torch.OutOfMemoryError), pretend.limited(5 * job.theta.nbytes):
         warnings.simplefilter("error")
         captured(job)
     assert isinstance(captured.recorder.record, CudaGraphs)
