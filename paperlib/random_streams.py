@@ -27,10 +27,10 @@ def torch_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> torch
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
     """A tensor on the CPU as one of a device; the host does not wait for the copy to a GPU."""
-    return _pinned(values, device).to(device, non_blocking=True)
+    return pinned(values, device).to(device, non_blocking=True)
 
 
-def _pinned(values: Tensor, device: torch.device) -> Tensor:
+def pinned(values: Tensor, device: torch.device) -> Tensor:
     """A tensor in memory that a GPU copies from by itself."""
     return values if device.type == "cpu" else values.pin_memory()
 
@@ -47,34 +47,34 @@ def draw(make: Callable[[], Tensor], device: torch.device) -> Tensor:
 
 
 class RepeatedDraws:
-    """The draws of a step that is recorded, which a recording cannot make: `renew` makes them before every replay.
+    """A step that is recorded, and what it draws, which a recording cannot: `renew` does so before every replay.
 
-    ``with draws:`` around each time that the step is taken; the first one shows what it draws.
+    Calling it takes the step; the first time shows what it draws.
     """
 
-    def __init__(self) -> None:
-        self.makes: list[Callable[[], Tensor]] = []
-        self.values: list[Tensor] = []
+    def __init__(self, step: Callable[[], None]):
+        self.step = step
+        self.drawn: list[tuple[Callable[[], Tensor], Tensor]] = []  # how, and where the values lie
 
-    def __enter__(self) -> None:
+    def __call__(self) -> None:
         self.position = 0
         _draws.set(self)
-
-    def __exit__(self, *_: object) -> None:
-        _draws.set(None)
+        try:
+            self.step()
+        finally:
+            _draws.set(None)
 
     def next(self, make: Callable[[], Tensor], device: torch.device) -> Tensor:
         """The values of the next draw of the step; a new one is noted."""
-        if self.position == len(self.values):
-            self.makes.append(make)
-            self.values.append(to_device(make(), device))
+        if self.position == len(self.drawn):
+            self.drawn.append((make, to_device(make(), device)))
         self.position += 1
-        return self.values[self.position - 1]
+        return self.drawn[self.position - 1][1]
 
     def renew(self) -> None:
         """Draw for the next replay."""
-        for make, values in zip(self.makes, self.values, strict=True):
-            values.copy_(_pinned(make(), values.device), non_blocking=True)
+        for make, values in self.drawn:
+            values.copy_(pinned(make(), values.device), non_blocking=True)
 
 
 _draws: ContextVar[RepeatedDraws | None] = ContextVar("draws", default=None)  # of the calling thread

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from paperlib.checks import one_of
 from paperlib.data.datasets import Dataset
-from paperlib.random_streams import to_device
+from paperlib.random_streams import draw, to_device
 from paperlib.timing import part
 
 
@@ -130,6 +130,15 @@ def crop_and_flip(images: Tensor, shifts: Tensor, flips: Tensor, margin: int, pa
     # one flat index per pixel position, shared by the channels
     flat = rows[:, :, None] * stride + columns[:, None, :]
     return images.flatten(2).gather(2, flat.view(b, 1, h * w).expand(b, c, h * w)).view(b, c, h, w)
+
+
+def random_crop_and_flip(images: Tensor, stream: torch.Generator) -> Tensor:
+    """Each of the images [B, channels, height, width] cropped out of itself, padded with black, and half mirrored."""
+    margin = crop_margin(images.shape[-1])
+    n, device = len(images), images.device
+    shifts = draw(lambda: torch.randint(2 * margin + 1, (2, n), generator=stream), device)
+    flips = draw(lambda: torch.randint(2, (n,), generator=stream), device).bool()
+    return crop_and_flip(images, shifts, flips, margin)
 
 
 def cut_out(x: Tensor, centers: Tensor, side: int) -> Tensor:

@@ -198,26 +198,17 @@ def _load(
     train, test = source.train, source.test
     train_size = _count("train_size", train_size, train.labels, f"training images of data set '{name}'")
     test_size = _count("test_size", test_size, test.labels, f"test images of data set '{name}'")
-    images = train.images(train_size)
+    x, y = torch.from_numpy(train.images(train_size)), torch.from_numpy(train.labels[:train_size].copy())
+    x_test, y_test = torch.from_numpy(test.images(test_size)), torch.from_numpy(test.labels[:test_size].copy())
 
     info = DATASETS.get(name)
     if info is not None and info.mean is not None and info.std is not None:
         mean, std = info.mean, info.std
     else:
-        mean, std = _mean_and_std(train.images(len(train.labels)) if train.decoded else images)
-    dataset = Dataset(
-        name=name,
-        train_images=torch.from_numpy(images),
-        train_labels=torch.from_numpy(train.labels[:train_size].copy()),
-        test_images=torch.from_numpy(test.images(test_size)),
-        test_labels=torch.from_numpy(test.labels[:test_size].copy()),
-        classes=source.classes,
-        mean=mean,
-        std=std,
-        source=_phrase(name, image_size, root, train.decoded),
-        writers=None if source.writers is None else torch.from_numpy(source.writers[:train_size].copy()),
-    )
-    return dataset.to(device)
+        mean, std = _mean_and_std(train.images(len(train.labels)) if train.decoded else x.numpy())
+    writers = None if source.writers is None else torch.from_numpy(source.writers[:train_size].copy())
+    phrase = _phrase(name, image_size, root, train.decoded)
+    return Dataset(name, x, y, x_test, y_test, source.classes, mean, std, phrase, writers).to(device)
 
 
 def _read(name: str, image_size: int | None, root: Path) -> Source:

@@ -280,8 +280,7 @@ def _classes_per_client(request: Request, stream: Generator) -> list[np.ndarray]
                 f"no client holds class {c}: {request.clients} clients with {each} classes each cannot be sure to "
                 f"cover {request.classes} classes; ask for at least {request.classes} clients"
             )
-        share, extra = divmod(int(n), len(holders))
-        counts[c, holders] = share + (np.arange(len(holders)) < extra)
+        counts[c, holders] = [len(part) for part in np.array_split(np.arange(n), len(holders))]
     return _deal(request.labels, counts, stream)
 
 

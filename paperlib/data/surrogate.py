@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paperlib.checks import whole
-from paperlib.data.batches import crop_and_flip, crop_margin, normalise
+from paperlib.data.batches import normalise, random_crop_and_flip
 from paperlib.data.stylegan import stylegan_images
 from paperlib.random_streams import draw, rng
 from paperlib.workers import torch_defaults
@@ -112,12 +112,6 @@ def surrogate_batch(surrogate: Surrogate, size: int, generator: torch.Generator)
     Images are cropped out of themselves padded with black, mirrored with probability 1/2 and normalised, as in FedGPS's
     authors' code. generator: source of all draws.
     """
-    device, margin = surrogate.images.device, crop_margin(surrogate.images.shape[-1])
-
-    def integers(high: int, *shape: int) -> Tensor:
-        return draw(lambda: torch.randint(high, shape, generator=generator), device)
-
-    chosen = integers(len(surrogate.images), size)
-    shifts, flips = integers(2 * margin + 1, 2, size), integers(2, size).bool()
-    x = crop_and_flip(surrogate.images[chosen], shifts, flips, margin)
-    return normalise(x, surrogate), surrogate.labels[chosen]
+    n, device = len(surrogate.images), surrogate.images.device
+    chosen = draw(lambda: torch.randint(n, (size,), generator=generator), device)
+    return normalise(random_crop_and_flip(surrogate.images[chosen], generator), surrogate), surrogate.labels[chosen]

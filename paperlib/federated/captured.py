@@ -1,163 +1,135 @@
-"""The captured engine: a local step is recorded once as a CUDA graph and replayed for every full batch.
+"""The captured engine: the local steps of a client are recorded steps, one for every size of a mini-batch.
 
-A step of a small network is a hundred short kernels, which Python cannot start as fast as a GPU finishes them; a graph
-is started as one. What a step draws is drawn on the host before each replay. Short batches are taken without the graph.
+A client is loaded into their memory once. What the host knows of its visit (the order of its samples, crops, flips, the
+learning rate) is copied to the device at once, where every step finds its place in it.
 """
 
-import contextlib
 import copy
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map, tree_map_only
 
-from paperlib.data.batches import augmentation, make_batch
-from paperlib.federated.context import Batch, Visit
-from paperlib.federated.local import ClientTask, Trained, step_by_step, train_client, train_step
-from paperlib.random_streams import RepeatedDraws
+from paperlib.federated.context import Visit
+from paperlib.federated.local import ClientTask, Trained, local_epochs, train_step
+from paperlib.federated.recorder import WARM_UP, Record, Recorder, Step, fill
+from paperlib.random_streams import pinned
 from paperlib.timing import part
 
-Record = Callable[[Callable[[], None]], Callable[[], None]]
-Tree = dict[str, Any]  # tensors by name, some of them one level deeper
 
-WARM_UP = 3  # steps before a recording, in which libraries choose their algorithms and allocate their memory
+class Brought:
+    """What the host brings to a visit, int64 memory on the device: position, rate and counts, then draws.
 
-
-def cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
-    """Record a step as a CUDA graph, which the result replays. Raises RuntimeError if it cannot be recorded.
-
-    After a failed recording, torch is back on its former stream and memory pool.
+    position: [1], images that the visit's steps have seen. rate: [], the learning rate. counts: [C], the client's
+    labels. draws: [images, rows], those of `ClientTask.draws` one after another. columns: 0 to the size of a batch.
     """
-    graph, pool, side = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle(), torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):  # `torch.cuda.graph` leaves its stream only after a recording that succeeds
-        for _ in range(WARM_UP):
-            step()
-        try:
-            # Meanwhile other threads may allocate memory: the run's, or those of other GPUs.
-            with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
-                step()
-        except RuntimeError:
-            device = torch.cuda.current_device()
-            with contextlib.suppress(RuntimeError):  # it has been closed where the step failed outside CUDA
-                torch._C._cuda_endAllocateToPool(device, pool)
-                torch._C._cuda_releasePool(device, pool)
-            raise
-    torch.cuda.current_stream().wait_stream(side)
-    return graph.replay  # type: ignore[no-any-return]
+
+    def __init__(self, task: ClientTask):
+        context, e = task.context, task.context.experiment
+        self.indices = torch.cat(context.indices).cpu().split(context.sizes.tolist())
+        self.labels, head = context.counts.cpu(), 2 + context.counts.shape[1]
+        rows = task.draws(self.indices[0][:0]).shape[1]
+        # The steps of a recording go on from where the client is.
+        images = e.local_epochs * int(context.sizes.max()) + (WARM_UP + 1) * e.batch_size
+        self.memory = torch.zeros(head + images * rows, dtype=torch.int64, device=task.theta.device)
+        self.position, self.counts = self.memory[:1], self.memory[2:head]
+        self.rate = self.memory[1:2].view(task.theta.dtype)[0]
+        self.draws = self.memory[head:].view(images, rows)
+        self.columns = torch.arange(e.batch_size, device=task.theta.device)
+
+    def bring(self, task: ClientTask, visit: Visit) -> Tensor:
+        """Copy a visit to the device; returns its draws, [epochs, rows, n], which stay on the CPU."""
+        draws = task.draws(self.indices[task.client])
+        start = torch.zeros(2, dtype=torch.int64)
+        start[1:].view(self.rate.dtype)[0] = visit.optimizer.lr
+        values = torch.cat([start, self.labels[task.client], draws.mT.flatten()])
+        self.memory[: len(values)].copy_(pinned(values, self.memory.device), non_blocking=True)
+        return draws
 
 
 class Recording:
-    """A local step on memory of its own, for clients with the same tensor names and the same `graph_key`."""
+    """The local steps of a client in memory of its own, for all with the same tensor names and the same `graph_key`.
 
-    def __init__(self, task: ClientTask, visit: Visit, theta: Tensor, draws: Tensor, record: Record):
-        self.task = task
-        self.visit = replace(visit, generator=torch.Generator(), stream=copy.deepcopy(visit.stream))
-        self.memory: Tree = tree_map(torch.clone, _tensors(task, visit, theta))
-        self.optimizer = replace(visit.optimizer, rate=self.memory["lr"], buffer=self.memory["momentum"])
-        self.draws, self.drawn = draws.clone(), RepeatedDraws()
-        self.graph = record(self._record)
+    loaded: whose tensors ``task`` holds. memory: what the steps change.
+    """
 
-    def _record(self) -> None:
-        with self.drawn:
-            self.step(self.draws)
+    def __init__(self, task: ClientTask, visit: Visit, theta: Tensor, brought: Brought, recorder: Recorder):
+        self.brought, self.recorder, self.loaded = brought, recorder, task
+        self.task, self.memory = tree_map_only(Tensor, torch.clone, (task, _changing(visit, theta)))
+        self.visit = replace(
+            visit, theta_global=self.task.theta, buffers_global=self.task.buffers, counts=brought.counts,
+            generator=torch.Generator(), stream=copy.deepcopy(visit.stream),
+            optimizer=replace(visit.optimizer, rate=brought.rate),
+        )  # fmt: skip
+        _move(self.visit, self.memory)
+        self.steps: dict[int, Step] = {}  # by size of the mini-batch
 
-    def replay(self, draws: Tensor) -> None:
-        """A step on a full batch."""
-        self.draws.copy_(draws)
-        self.drawn.renew()
-        with part("graph"):
-            self.graph()
+    def take(self, task: ClientTask, visit: Visit, theta: Tensor, sizes: list[int]) -> Tensor:
+        """Take steps on mini-batches of these sizes; returns theta [P].
 
-    def step(self, draws: Tensor) -> None:
-        """A step on the images of `draw_epoch` [rows, B], which changes the memory in place."""
-        memory, e = self.memory, self.task.context.experiment
-        x, y = make_batch(self.task.context.data, draws, augmentation(e.augment))
-        names = ("theta_global", "buffers_global", "buffers", "counts")
-        own = {name: memory[name] for name in names} | {"notes": dict(memory["notes"]), "optimizer": self.optimizer}
-        batch = Batch(x=x.to(memory["theta"].dtype), y=y, **vars(self.visit) | own)
-        theta = train_step(self.task.method, memory["theta"], batch, memory["shared"], memory["own"])
-        after = memory | {"theta": theta, "momentum": self.optimizer.buffer, "notes": batch.notes}
-        self.optimizer.buffer = memory["momentum"]
-        tree_map(_write, memory, after)
+        The visit moves into the memory, as far as it does not lie there, and stays, as theta does.
+        """
+        for size in sorted({*sizes} - self.steps.keys(), reverse=True):  # in memory that nobody's model lies in yet
+            position = self.brought.position.clone()
+            self.steps[size] = self.recorder(partial(self.step, size), task.context.experiment)
+            self.brought.position.copy_(position)
+        fill((self.task, self.memory), (self.task if task is self.loaded else task, _changing(visit, theta)))
+        if visit.generator is not self.visit.generator:
+            self.visit.generator.set_state(visit.generator.get_state())
+            self.visit.stream.bit_generator.state = visit.stream.bit_generator.state
+        visit.generator, visit.stream, self.loaded = self.visit.generator, self.visit.stream, task
+        _move(visit, self.memory)
+        for size in sizes:
+            self.steps[size]()
+            visit.optimizer.steps += 1
+        return self.memory["theta"]
 
-    def load(self, task: ClientTask, visit: Visit, theta: Tensor) -> None:
-        """Copy a client's tensors into the memory."""
-        tree_map(_write, self.memory, _tensors(task, visit, theta))
-        _hand_streams(visit, self.visit)
-
-    def unload(self, visit: Visit) -> Tensor:
-        """Copy the memory into a client's visit; returns its model theta [P]."""
-        state = tree_map(torch.clone, {name: self.memory[name] for name in ("theta", "buffers", "notes", "momentum")})
-        visit.buffers, visit.notes, visit.optimizer.buffer = state["buffers"], state["notes"], state["momentum"]
-        _hand_streams(self.visit, visit)
-        return state["theta"]  # type: ignore[no-any-return]
-
-
-def _write(memory: Tensor, value: Tensor) -> None:
-    if value is not memory:
-        memory.copy_(value)
+    def step(self, size: int) -> None:
+        """A step on the next ``size`` images, which changes the memory in place."""
+        brought = self.brought
+        visit = replace(self.visit, notes=dict(self.memory["notes"]), optimizer=copy.copy(self.visit.optimizer))
+        draws = brought.draws[brought.position + brought.columns[:size]].T
+        fill(self.memory, _changing(visit, train_step(self.task, visit, self.memory["theta"], draws)))
+        brought.position.add_(size)
 
 
-def _hand_streams(source: Visit, target: Visit) -> None:
-    """Continue the random streams of one visit in another."""
-    target.generator.set_state(source.generator.get_state())
-    target.stream.bit_generator.state = source.stream.bit_generator.state
+def _changing(visit: Visit, theta: Tensor) -> dict[str, Any]:
+    """All tensors of a client that its steps change."""
+    return {"theta": theta, "momentum": visit.optimizer.buffer, "buffers": visit.buffers, "notes": visit.notes}
 
 
-def _tensors(task: ClientTask, visit: Visit, theta: Tensor) -> Tree:
-    """All tensors that a step reads or changes."""
-    return {
-        "theta": theta, "momentum": visit.optimizer.buffer, "buffers": visit.buffers, "notes": visit.notes,
-        "theta_global": task.theta, "buffers_global": task.buffers, "counts": visit.counts, "shared": task.shared,
-        "own": task.state, "lr": torch.full((), visit.optimizer.lr, dtype=theta.dtype, device=theta.device),
-    }  # fmt: skip
+def _move(visit: Visit, place: dict[str, Any]) -> None:
+    """Let a visit hold the tensors of a place."""
+    visit.buffers, visit.notes, visit.optimizer.buffer = place["buffers"], dict(place["notes"]), place["momentum"]
 
 
 class Captured:
-    """Trains one client after another like `train_client`, with recordings that are kept from round to round.
+    """Trains one client after another like `train_client`, with recordings that are kept from round to round."""
 
-    If a step cannot be recorded, a warning says why, and the run continues without a graph.
-    """
-
-    def __init__(self, record: Record = cuda_graph):
-        self.record, self.recordable = record, True
+    def __init__(self, record: Record | None = None):
+        self.recorder = Recorder(record)
         self.recordings: dict[Any, Recording] = {}
 
+    @part("other")
     def __call__(self, task: ClientTask) -> Trained:
-        return train_client(task, self.take_steps)
+        if not self.recordings:
+            self.brought = Brought(task)
+        visit, theta_0 = task.begin()
+        draws = self.brought.bring(task, visit)
+        theta = local_epochs(task._replace(own=task.state), visit, theta_0, draws, self.take_steps)
+        last = _changing(visit, theta)
+        own = tree_map(torch.empty_like, last)
+        fill(own, last)
+        _move(visit, own)
+        return task.end(visit, theta_0, own["theta"])
 
     def take_steps(self, task: ClientTask, visit: Visit, theta: Tensor, batches: Iterable[Tensor]) -> Tensor:
-        """Take the steps of an epoch, from the first full batch on in the memory of a recording."""
-        recording = None
-        for draws in batches:
-            full = draws.shape[1] == task.context.experiment.batch_size
-            if recording is None and full and self.recordable:
-                recording = self.recording(task, visit, theta, draws)
-            if recording is None:
-                theta = step_by_step(task, visit, theta, [draws])
-                continue
-            (recording.replay if full else recording.step)(draws)
-            visit.optimizer.steps += 1
-        return theta if recording is None else recording.unload(visit)
-
-    def recording(self, task: ClientTask, visit: Visit, theta: Tensor, draws: Tensor) -> Recording | None:
-        """Return this client's CUDA graph (recorded on first use), loaded with its state; None if there is none."""
-        names = (frozenset(task.state), frozenset(task.shared), frozenset(visit.notes))
-        key = (task.method.graph_key(visit), *names)
+        """Take the steps of an epoch by this client's recording, which begins at its first use."""
+        key = (task.method.graph_key(visit), frozenset(task.own), frozenset(task.shared), frozenset(visit.notes))
         if key not in self.recordings:
-            try:
-                self.recordings[key] = Recording(task, visit, theta, draws, self.record)
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError as error:
-                self.recordable = False
-                reason = str(error.__context__ or error).partition("\n")[0]
-                warnings.warn(f"{task.context.experiment} is played without a CUDA graph: {reason}", stacklevel=2)
-                return None
-        self.recordings[key].load(task, visit, theta)
-        return self.recordings[key]
+            self.recordings[key] = Recording(task, visit, theta, self.brought, self.recorder)
+        return self.recordings[key].take(task, visit, theta, [draws.shape[1] for draws in batches])

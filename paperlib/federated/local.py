@@ -40,6 +40,12 @@ class ClientTask(NamedTuple):
         with part("method"):
             return visit, self.method.begin(self.theta, self.shared, self.own, visit)
 
+    def draws(self, indices: Tensor) -> Tensor:
+        """Return the draws of all local epochs over samples ``indices`` [n], [epochs, rows, n]; see `draw_epoch`."""
+        e = self.context.experiment
+        order, how = rng(e.seed, "batches", self.round, self.client), augmentation(e.augment)
+        return torch.stack([draw_epoch(self.context.data, indices, how, order) for _ in range(e.local_epochs)])
+
     @part("method")
     def end(self, visit: Visit, theta_0: Tensor, theta: Tensor) -> "Trained":
         """Return the result of a visit that began at theta_0 [P] and ended at theta [P]."""
@@ -65,36 +71,39 @@ TakeSteps = Callable[[ClientTask, Visit, Tensor, Iterable[Tensor]], Tensor]
 
 def step_by_step(task: ClientTask, visit: Visit, theta: Tensor, batches: Iterable[Tensor]) -> Tensor:
     """Take the steps of `TakeSteps` in turn."""
-    data, how = task.context.data, augmentation(task.context.experiment.augment)
     for draws in batches:
-        x, y = make_batch(data, draws, how)
-        theta = train_step(task.method, theta, Batch(x=x.to(theta.dtype), y=y, **vars(visit)), task.shared, task.own)
+        theta = train_step(task, visit, theta, draws)
         visit.optimizer.steps += 1
     return theta
 
 
-@part("other")  # but for the parts within; the aggregation waits for it
-def train_client(task: ClientTask, take_steps: TakeSteps = step_by_step) -> Trained:
-    """Train the local epochs of one client."""
-    context, e = task.context, task.context.experiment
-    order, how = rng(e.seed, "batches", task.round, task.client), augmentation(e.augment)
-    visit, theta_0 = task.begin()
-    theta = theta_0.clone()
-    for visit.epoch in range(e.local_epochs):
+def local_epochs(task: ClientTask, visit: Visit, theta: Tensor, draws: Tensor, take_steps: TakeSteps) -> Tensor:
+    """Return theta [P] after all local epochs from theta [P]; draws: [epochs, rows, n]."""
+    for visit.epoch, of_epoch in enumerate(draws):
         with part("method"):
             task.method.begin_epoch(theta, task.shared, task.own, visit)
-        draws = draw_epoch(context.data, context.indices[task.client], how, order)
-        theta = take_steps(task, visit, theta, split(draws, e.batch_size))
-    return task.end(visit, theta_0, theta)
+        theta = take_steps(task, visit, theta, split(of_epoch, task.context.experiment.batch_size))
+    return theta
 
 
-@part("method")
-def train_step(method: FedAvg, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:
-    """Take one local step from theta [P], which may change in place; return the new theta [P]."""
-    g = method.gradient(theta, batch, shared, own)
-    if (bound := method.context.experiment.clip) is not None:
-        clip_norm(g, bound)
-    return method.local_step(theta, g, shared, own, batch.optimizer)
+@part("other")  # but for the parts within; the aggregation waits for it
+def train_client(task: ClientTask) -> Trained:
+    """Train the local epochs of one client."""
+    visit, theta_0 = task.begin()
+    draws = task.draws(task.context.indices[task.client])
+    return task.end(visit, theta_0, local_epochs(task, visit, theta_0.clone(), draws, step_by_step))
+
+
+def train_step(task: ClientTask, visit: Visit, theta: Tensor, draws: Tensor) -> Tensor:
+    """Take one local step from theta [P] on a batch of `draw_epoch` [rows, B]; theta may change in place."""
+    method, e = task.method, task.context.experiment
+    x, y = make_batch(task.context.data, draws, augmentation(e.augment))
+    batch = Batch(x=x.to(theta.dtype), y=y, **vars(visit))
+    with part("method"):
+        g = method.gradient(theta, batch, task.shared, task.own)
+        if e.clip is not None:
+            clip_norm(g, e.clip)
+        return method.local_step(theta, g, task.shared, task.own, batch.optimizer)
 
 
 def clip_norm(g: Tensor, bound: float) -> Tensor:
@@ -111,13 +120,7 @@ def start_visit(
     kept = own.get(MOMENTUM) if e.momentum_buffer == "keep" and own else None
     momentum = torch.zeros_like(theta) if kept is None else kept.clone()
     return Visit(
-        client=client,
-        round=round,
-        counts=context.counts[client],
-        theta_global=theta,
-        buffers_global=buffers,
-        buffers=buffers.clone(),
-        optimizer=Optimizer(lr, e.momentum, e.weight_decay, momentum, kept=kept),
-        generator=torch_rng(e.seed, "device draws", round, client),
-        stream=rng(e.seed, "host draws", round, client),
-    )
+        client=client, round=round, counts=context.counts[client], theta_global=theta, buffers_global=buffers,
+        buffers=buffers.clone(), optimizer=Optimizer(lr, e.momentum, e.weight_decay, momentum, kept=kept),
+        generator=torch_rng(e.seed, "device draws", round, client), stream=rng(e.seed, "host draws", round, client),
+    )  # fmt: skip

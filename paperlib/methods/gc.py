@@ -11,13 +11,7 @@ from paperlib.federated.uploads import Totals
 from paperlib.options import option
 
 # Table 8: one mean per ... -> the dimensions of a convolution weight [C_out, C_in, K_h, K_w] it is taken over.
-MEANS = {
-    "Cout": (1, 2, 3),
-    "Cout*Cin": (2, 3),
-    "Cout*Kw*Kh": (1,),
-    "Cout*Cin*Kh": (2,),
-    "Cin*Kw*Kh": (0,),
-}
+MEANS = {"Cout": (1, 2, 3), "Cout*Cin": (2, 3), "Cout*Kw*Kh": (1,), "Cout*Cin*Kh": (2,), "Cin*Kw*Kh": (0,)}
 # The stage at which the paper's classifier begins, where it is not the last layer (section 4.1).
 CLASSIFIER = {"vgg11": "fc1"}
 
@@ -66,8 +60,7 @@ class LocalGC(Centralized):
             return len(tensors)
         if isinstance(self.border, str):
             stage = CLASSIFIER.get(self.net.name, "classifier") if self.border == "classifier" else self.border
-            first = self.net.index(stage)
-            return sum(tensor.stage < first for tensor in tensors)
+            return sum(tensor.stage < self.net.index(stage) for tensor in tensors)
         return int(len(tensors) * self.border + 1e-9)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from paperlib.networks.layers import Dropout
 from paperlib.timing import part
 
+Shape = tuple[int, int, int]  # channels, height and width of an image
 Initialise = Callable[[str, Tensor, nn.Module, torch.Generator], None]
 
 

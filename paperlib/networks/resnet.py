@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from paperlib.networks.layers import BatchNorm, Conv2d, torch_default, torchvision_default
-from paperlib.networks.network import Network
+from paperlib.networks.network import Network, Shape
 
 Norm = Callable[[int], nn.Module]
 Form = Sequence[tuple[int, int, bool]]
@@ -69,13 +69,7 @@ def _group_norm(groups: int, width: float) -> Norm:
 
 
 def _stages(
-    shape: tuple[int, int, int],
-    classes: int,
-    width: float,
-    form: Form,
-    depths: Sequence[int],
-    norm: Norm,
-    bias: bool = True,
+    shape: Shape, classes: int, width: float, form: Form, depths: Sequence[int], norm: Norm, bias: bool = True
 ) -> dict[str, nn.Module]:
     """stem, stage1 to stage4 (of ``depths`` blocks; the last ends in the average over the map), classifier."""
     first = inputs = round(64 * width)
@@ -103,27 +97,27 @@ def _gc_fed(name: str, stages: dict[str, nn.Module]) -> Network:
     return Network(name, stages, partial(_gc_fed_default, stages["stem"].get_submodule("0")))
 
 
-def resnet18(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
+def resnet18(shape: Shape, classes: int, width: float = 1.0) -> Network:
     """BatchNorm. 11,220,132 parameters at 100 classes. Starts as torch does, as in the code of FedGPS and FedImpro."""
     return Network("resnet18", _stages(shape, classes, width, BASIC, (2, 2, 2, 2), BatchNorm), torch_default)
 
 
-def resnet10(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
+def resnet10(shape: Shape, classes: int, width: float = 1.0) -> Network:
     """`resnet18` with one block in each stage. 4,949,412 parameters at 100 classes."""
     return Network("resnet10", _stages(shape, classes, width, BASIC, (1, 1, 1, 1), BatchNorm), torch_default)
 
 
-def resnet50(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
+def resnet50(shape: Shape, classes: int, width: float = 1.0) -> Network:
     """BatchNorm, features of length 2048. 23,705,252 parameters at 100 classes. Starts as `resnet18` does."""
     return Network("resnet50", _stages(shape, classes, width, BOTTLENECK, (3, 4, 6, 3), BatchNorm), torch_default)
 
 
-def resnet14(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
+def resnet14(shape: Shape, classes: int, width: float = 1.0) -> Network:
     """`resnet50` with one block in each stage. 8,213,156 parameters at 100 classes."""
     return Network("resnet14", _stages(shape, classes, width, BOTTLENECK, (1, 1, 1, 1), BatchNorm), torch_default)
 
 
-def resnet18_gn(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
+def resnet18_gn(shape: Shape, classes: int, width: float = 1.0) -> Network:
     """GC-Fed's: GroupNorm with 32 groups, below full width with two channels a group in the first layers.
 
     11,220,132 parameters at 100 classes. Starts as torchvision's, but for the first convolution and the classifier,
@@ -132,12 +126,12 @@ def resnet18_gn(shape: tuple[int, int, int], classes: int, width: float = 1.0) -
     return _gc_fed("resnet18_gn", _stages(shape, classes, width, BASIC, (2, 2, 2, 2), _group_norm(32, width)))
 
 
-def resnet10_gn(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
+def resnet10_gn(shape: Shape, classes: int, width: float = 1.0) -> Network:
     """`resnet18_gn` with one block in each stage. 4,949,412 parameters at 100 classes."""
     return _gc_fed("resnet10_gn", _stages(shape, classes, width, BASIC, (1, 1, 1, 1), _group_norm(32, width)))
 
 
-def fedacd_resnet18(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
+def fedacd_resnet18(shape: Shape, classes: int, width: float = 1.0) -> Network:
     """FedACD's for 64x64 images: GroupNorm with 2 groups, a classifier without bias.
 
     11,271,232 parameters at 200 classes. The paper names no norm; GroupNorm keeps running statistics out of the
@@ -148,7 +142,7 @@ def fedacd_resnet18(shape: tuple[int, int, int], classes: int, width: float = 1.
     return Network("fedacd_resnet18", stages, torch_default)
 
 
-def fedacd_resnet10(shape: tuple[int, int, int], classes: int, width: float = 1.0) -> Network:
+def fedacd_resnet10(shape: Shape, classes: int, width: float = 1.0) -> Network:
     """`fedacd_resnet18` with one block in each stage. 5,000,512 parameters at 200 classes."""
     stages = _stages(shape, classes, width, BASIC, (1, 1, 1, 1), _group_norm(2, width), bias=False)
     return Network("fedacd_resnet10", stages, torch_default)

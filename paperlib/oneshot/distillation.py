@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim import Adam
 
-from paperlib.data.batches import Augmentation, normalise, standardise
+from paperlib.data.batches import Augmentation, normalise, random_crop_and_flip, standardise
 from paperlib.federated.context import Context
 from paperlib.federated.local import clip_norm
 from paperlib.federated.method import State
@@ -23,7 +23,7 @@ from paperlib.oneshot.aggregation import averaged
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.ensemble import Ensemble
 from paperlib.oneshot.generator import KINDS, generator
-from paperlib.oneshot.samples import as_bytes, merged, random_crop_and_flip, representatives, shuffled
+from paperlib.oneshot.samples import as_bytes, merged, representatives, shuffled
 from paperlib.oneshot.stratification import BETAS
 from paperlib.options import MANY, option
 from paperlib.random_streams import rng, torch_rng

@@ -7,10 +7,9 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
-from paperlib.data.batches import Augmentation, crop_and_flip, crop_margin, draw_epoch, make_batch, split
+from paperlib.data.batches import Augmentation, draw_epoch, make_batch, split
 from paperlib.data.datasets import Dataset
 from paperlib.federated.method import State
-from paperlib.random_streams import draw
 
 
 def as_bytes(images: Tensor) -> Tensor:
@@ -43,12 +42,3 @@ def shuffled(
     for draws in split(draw_epoch(pool, everything, augmentation, order), size):
         others = {name: values[draws[0]] for name, values in batch.items() if name != "images"}
         yield make_batch(pool, draws, augmentation)[0], others
-
-
-def random_crop_and_flip(images: Tensor, stream: torch.Generator) -> Tensor:
-    """Each of the images [B, channels, height, width] cropped out of itself, padded with black, and half mirrored."""
-    margin = crop_margin(images.shape[-1])
-    n, device = len(images), images.device
-    shifts = draw(lambda: torch.randint(2 * margin + 1, (2, n), generator=stream), device)
-    flips = draw(lambda: torch.randint(2, (n,), generator=stream), device).bool()
-    return crop_and_flip(images, shifts, flips, margin)

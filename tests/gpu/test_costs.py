@@ -11,12 +11,14 @@ from paperlib import Experiment
 from paperlib.data.batches import normalise
 from paperlib.data.datasets import Dataset
 from paperlib.data.partitions import Partition
+from paperlib.federated import recorder
 from paperlib.federated.captured import Captured
 from paperlib.federated.context import Context
 from paperlib.federated.local import ClientTask, Trained, train_client
 from paperlib.federated.simulator import bind
 from paperlib.methods import REGISTRY, build
 from paperlib.networks import build as build_network
+from paperlib.random_streams import RepeatedDraws
 
 from .pretend.device import Device
 from .test_engines import OPTIONS, experiment, played
@@ -24,10 +26,10 @@ from .test_engines import OPTIONS, experiment, played
 BATCH = 4
 
 
-def job(method: str, batches: int, model: str = "cnn", **changes: object) -> ClientTask:
-    """A client with so many batches of random images, in the first round."""
+def job(method: str, batches: int, model: str = "cnn", short: int = 0, **changes: object) -> ClientTask:
+    """A client with so many batches of random images and one of ``short``, in the first round."""
     shape = (1, 28, 28) if model == "cnn" else (3, 32, 32)
-    n = batches * BATCH
+    n = batches * BATCH + short
     e = Experiment(
         dataset="mnist", model=model, width=0.125, clients=2, sampled=2, method=method, batch_size=BATCH,
         method_options=OPTIONS.get(method, {}), momentum=0.0 if method == "delta_sgd" else 0.9, **changes,
@@ -91,16 +93,33 @@ def test_no_step_waits_for_the_device(method: str, pretend: Device):
 
 
 @pytest.mark.parametrize("method", REGISTRY)
-def test_a_recorded_step_is_one_launch_and_what_brings_its_batch(method: str, pretend: Device):
+def test_a_recorded_step_is_one_launch_and_what_it_draws(method: str, pretend: Device, monkeypatch: pytest.MonkeyPatch):
     captured: dict[int, Captured] = {}
+    drawn: list[RepeatedDraws] = []
+    monkeypatch.setattr(recorder, "RepeatedDraws", lambda step: drawn.append(RepeatedDraws(step)) or drawn[-1])
 
     def train(job: ClientTask) -> Trained:
         return captured.setdefault(id(job), Captured())(job)
 
     launches, waits = one_step(pretend, method, train)
-    draws = max(len(r.drawn.values) for engine in captured.values() for r in engine.recordings.values())
+    draws = max(len(of_step.drawn) for of_step in drawn)
     assert pretend.launches["graph"] == 4
-    assert launches <= 2 + draws and not waits
+    assert launches <= 1 + draws and not waits
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.parametrize("short", [0, 1, 3])
+@pytest.mark.parametrize("model", ["cnn", "resnet10"])
+def test_a_visit_is_one_copy_to_the_device_and_five_launches_beyond_its_steps(
+    model: str, short: int, epochs: int, pretend: Device
+):
+    first, captured = job("fedavg", 2, model, short, local_epochs=epochs, augment="crop_flip_cutout"), Captured()
+    for round in (1, 2):
+        captured(first._replace(round=round))
+    launches, waits = counts(pretend, lambda: captured(first._replace(round=3)))
+    steps = epochs * (2 + (short > 0))
+    assert launches["graph"] == steps and pretend.copies == 1 and not waits
+    assert launches.total() <= steps + 1 + 5
 
 
 @pytest.mark.parametrize("model", ["cnn", "resnet18_gn"])

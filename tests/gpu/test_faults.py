@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from paperlib.data.datasets import load
-from paperlib.federated.captured import Captured, cuda_graph
+from paperlib.federated.captured import Captured
 from paperlib.federated.method import FedAvg
+from paperlib.federated.recorder import CudaGraphs
 from paperlib.federated.simulator import Round
 from paperlib.runs.prepare import prepare
 
@@ -31,9 +32,9 @@ def test_a_recording_that_fails_leaves_stream_and_memory_as_before():
         x.add_(1)
 
     with pytest.raises(RuntimeError):
-        cuda_graph(wait)
+        CudaGraphs()(wait)
     assert torch.cuda.current_stream() == before
-    replay = cuda_graph(increase)
+    replay = CudaGraphs()(increase)
     x.fill_(5)
     replay()
     assert x.tolist() == [6, 6, 6]
@@ -46,7 +47,7 @@ def test_a_recording_that_fails_closes_its_pool(pretend: Device):
         float(x.sum())
 
     with pytest.raises(RuntimeError, match="operation failed due to a previous error during capture"):
-        cuda_graph(wait)
+        CudaGraphs()(wait)
     assert not pretend.pools
 
 
@@ -69,8 +70,8 @@ def test_a_step_that_waits_for_the_device_is_taken_without_a_recording(monkeypat
 def test_out_of_memory_while_recording_is_not_taken_for_a_step_that_cannot_be_recorded(pretend: Device):
     captured, round = Captured(), opened()
     job = round.start(round.cohort[0])
-    with warnings.catch_warnings(), pytest.raises(torch.OutOfMemoryError), pretend.limited(60_000):
+    with warnings.catch_warnings(), pytest.raises(torch.OutOfMemoryError), pretend.limited(5 * job.theta.nbytes):
         warnings.simplefilter("error")
         captured(job)
-    assert captured.recordable
+    assert isinstance(captured.recorder.record, CudaGraphs)
     captured(job)

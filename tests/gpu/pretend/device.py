@@ -58,7 +58,7 @@ class Device:
     """All GPUs as one, but for what they record.
 
     launches: kernels by operation; a replay is one. graphs: those recorded.
-    waits, atomic: (what, file:line:function) -> how often.
+    copies: of those, from the CPU to a GPU. waits, atomic: (what, file:line:function) -> how often.
     bytes, peak, capacity: of memory. recordings: number of a GPU -> the tape of the graph under way, and the thread.
     blocks: address of a storage -> its `Allocation`. pools: memory pools that graphs are allocating to.
     """
@@ -79,6 +79,7 @@ class Device:
         self.waits: Counter[tuple[str, str]] = Counter()
         self.atomic: Counter[tuple[str, str]] = Counter()
         self.graphs: list[Any] = []
+        self.copies = 0
         self.peak = self.bytes
 
     def recording(self, gpu: int | None = None) -> Any:

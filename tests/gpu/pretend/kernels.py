@@ -15,7 +15,8 @@ FREE = {
     "aten::_local_scalar_dense", "aten::lift_fresh", "aten::set_", "aten::resize_", "aten::detach", "aten::alias",
 }  # fmt: skip
 
-# Kernels of an operation that has more than one (an estimate, with cuDNN).
+# Kernels of an operation that has more than one (an estimate, with cuDNN). Those that take several tensors at once have
+# one for up to 20 million values.
 KERNELS = {
     "aten::convolution_backward": 2, "aten::nonzero": 3, "aten::bincount": 4, "aten::native_group_norm": 2,
     "aten::native_group_norm_backward": 4, "aten::native_layer_norm_backward": 2, "aten::sort": 3,

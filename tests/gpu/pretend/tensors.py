@@ -141,6 +141,7 @@ def _copied(func: Any, args: Any, kwargs: Any) -> Tensor | None:
     if values is source and (not kwargs.get("non_blocking") or source.data_ptr() not in PINNED):
         DEVICE.wait("copy from the CPU", gpu.index)
     DEVICE.launches["aten::_to_copy"] += 1
+    DEVICE.copies += values is source
     rest = {name: value for name, value in kwargs.items() if name not in ("device", "non_blocking")}
     return PretendTensor(func(values, **rest).clone(), gpu)
 
@@ -162,6 +163,7 @@ def _copied_into(func: Any, args: Any, kwargs: Any) -> Tensor:
     elif DEVICE.recording(to.gpu.index) is not None:
         raise RuntimeError("a recording that copies from the CPU reads that memory again in every replay")
     DEVICE.launches["aten::copy_"] += 1
+    DEVICE.copies += not isinstance(source, PretendTensor)
     raw = [t.values if isinstance(t, PretendTensor) else t for t in (to, source)]
     func(*raw)
     return to
