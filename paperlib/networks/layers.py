@@ -54,8 +54,8 @@ class BatchNorm(nn.BatchNorm2d):
 class Conv2d(nn.Conv2d):
     """`nn.Conv2d` that computes a strided 1x1 convolution as one without stride on every stride-th position.
 
-    The two are equal, but on processors without AVX-512 the input gradient of the strided one (oneDNN 3.12, torch 2.13)
-    in channels_last writes past its memory with fewer than 8 input channels.
+    The two are equal, but on processors without AVX-512 the input gradient of the strided one in channels_last writes
+    past its memory with fewer than 8 input channels (oneDNN 3.12 and 3.13; torch 2.13 to 2.15).
     """
 
     def forward(self, x: Tensor) -> Tensor:
