@@ -119,6 +119,7 @@ def run(
     with sentences():
         where = executors.executor(executor, address=address, gpus=gpus)
         scale = chosen_scale(scale, budget, {paper: [name]}, seeds, jobs, only)
+        what: Any = {"scale": scale, "seeds": seeds, "only": chosen_fields(only)}
         make = papers.figure if name in papers.figures(paper) else papers.table
         said: list[Warning | str] = []
 
@@ -128,15 +129,10 @@ def run(
 
         with warnings.catch_warnings():
             warnings.showwarning = warn  # type: ignore[assignment]
-            result = make(
-                paper, name, scale=scale, seeds=seeds, recompute="rest" if rest else True, jobs=jobs,
-                executor=where, only=chosen_fields(only),
-            ).save()  # fmt: skip
+            result = make(paper, name, **what, recompute="rest" if rest else True, jobs=jobs, executor=where).save()
         print_result(result, paper, name, scale, seeds)
         console.print(f"written to {result.path}.*")
-        mine = finished(
-            papers.experiments(paper, name, scale=scale, seeds=seeds, only=chosen_fields(only)), shipped=False
-        )
+        mine = finished(papers.experiments(paper, name, **what), shipped=False)
         pairs = [(run.history, theirs.history) for e, run in mine.items() if (theirs := shipped_runs.find(e))]
         if pairs and not rest:
             distance = max(abs(ours.test_accuracy - theirs.test_accuracy).max() for ours, theirs in pairs)

@@ -64,8 +64,7 @@ def sizes(grids: dict[str, Runs], jobs: int = 1) -> pd.DataFrame:
     floating point; core_hours, of what is left, on one thread of this machine; hours, until all that is left is done by
     ``jobs`` at a time. Raises ValueError for less than one.
     """
-    if jobs < 1:
-        raise ValueError(f"jobs is {jobs}, but must be at least 1")
+    checks.whole("jobs", jobs, 1)
     done = finished({e for runs in grids.values() for e in runs})
     rows = {}
     for name, runs in grids.items():
