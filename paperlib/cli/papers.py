@@ -157,14 +157,12 @@ def reproduce(
     from paperlib.runs import executors
 
     with sentences():
-        from paperlib.reports.reproduce import reproduce as reproduce_papers
+        from paperlib.reports.reproduce import reproduce as remake
 
         started = time.perf_counter()
         where = executors.executor(executor, address=address, gpus=gpus)
         scale = chosen_scale(scale, budget, dict.fromkeys(paper or [], []), seeds or 1, jobs)
-        page = reproduce_papers(
-            *(paper or []), scale=scale, seeds=seeds, jobs=jobs, recompute=recompute, executor=where
-        )
+        page = remake(*(paper or []), scale=scale, seeds=seeds, jobs=jobs, recompute=recompute, executor=where)
         say(f"{page} ({time.perf_counter() - started:.0f} s)")
 
 
@@ -187,8 +185,7 @@ def plan(
         began, busy = time.perf_counter(), time.process_time()
         names = {paper: [name] if name else []} if paper else {}
         scale = chosen_scale(scale, budget, names, seeds, jobs, only)
-        grids = planning.grids(paper, scale, seeds, name, chosen_fields(only))
-        table = planning.sizes(grids, jobs)
+        table = planning.sizes(planning.grids(paper, scale, seeds, name, chosen_fields(only)), jobs)
         named = f"Scale {scale}" if scale in ("best", *RULES) else f"Budget of {scale} operations"
         print_frame(planning.as_text(table), f"{named}, {seeds} seeds")
         had = min(1.0, (time.process_time() - busy) / (time.perf_counter() - began))

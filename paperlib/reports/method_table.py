@@ -146,8 +146,7 @@ def _refused(name: str) -> tuple[str, ...]:
 
 def _refused_one_shot(name: str) -> tuple[str, ...]:
     refused = ("a one-shot method: it cannot be wrapped around another, and no method of many rounds around it",)
-    one_architecture = oneshot.REGISTRY[name].one_architecture
-    return refused + ("its clients cannot have networks of their own",) * one_architecture
+    return refused + ("its clients cannot have networks of their own",) * oneshot.REGISTRY[name].one_architecture
 
 
 def _equations(method: type, base: type) -> dict[str, str]:

@@ -33,9 +33,7 @@ def grids(
     Raises ValueError for an unknown paper, scale or name.
     """
     if only is not None and not name:
-        raise ValueError(
-            f"only is {checks.quote(only)}, but needs the name of the table or figure that it is to choose of"
-        )
+        raise ValueError(f"only is {checks.quote(only)}, but needs the name of the table or figure to choose of")
     if name and not paper:
         raise ValueError(f"name is {checks.quote(name)}, but needs a paper: one of {', '.join(papers.TITLES)}")
     merged: dict[str, dict[Experiment, None]] = {}
