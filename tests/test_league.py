@@ -1,6 +1,7 @@
 """The league and the duel: one rule for everybody, and no way to win without being better."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,12 +10,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from paperlib import Experiment, duel, run_many
+from paperlib import Experiment, duel, oneshot, run_many
 from paperlib.cli import app
 from paperlib.data import load
 from paperlib.federated.simulator import simulate
 from paperlib.methods import REGISTRY, FedAvg
 from paperlib.methods.fedprox import FedProx
+from paperlib.papers.citations import bibtex, paper
+from paperlib.paths import PAPER_VALUES
 from paperlib.reports import league
 from paperlib.runs.check import check_all
 from paperlib.runs.prepare import dataset_of, prepare
@@ -202,6 +205,50 @@ def test_holm_multiplies_by_the_number_of_hypotheses_that_are_left():
     assert corrected == pytest.approx({"a": 0.04, "c": 0.09, "b": 0.09, "d": 1.0})
 
 
+# -- the BibTeX of its rows
+
+REQUIRED = {
+    "inproceedings": {"author", "title", "booktitle", "year"},
+    "article": {"author", "title", "journal", "year"},
+    "misc": {"author", "title", "year"},
+}
+
+
+def entries(text):
+    """Return key -> fields of BibTeX entries; each has a known type, balanced braces, and what its type needs."""
+    parsed = {}
+    for entry in filter(None, text.split("\n\n")):
+        kind, key, body = re.fullmatch(r"@(\w+)\{(\w+),\n(.*)\}\n?", entry, re.DOTALL).groups()
+        fields = dict(re.fullmatch(r"  (\w+) = \{(.+)\},", line).groups() for line in body.splitlines())
+        for value in fields.values():
+            depth = np.cumsum([(sign == "{") - (sign == "}") for sign in value])
+            assert depth.min() >= 0 and depth[-1] == 0, value
+        assert fields.keys() >= REQUIRED[kind] and key not in parsed
+        assert fields.keys() <= REQUIRED[kind] | {"volume", "pages"} and re.fullmatch(r"20\d\d", fields["year"])
+        parsed[key] = fields
+    return parsed
+
+
+def test_every_method_has_its_paper_in_bibtex_as_its_docstring_cites_it():
+    import newer_methods
+
+    known = {name: kind for name, kind in REGISTRY.items() if kind.__module__.startswith(("paperlib", "newer_methods"))}
+    known |= oneshot.REGISTRY
+    assert set(newer_methods.__all__) <= set(known)
+    parsed = entries((PAPER_VALUES / "methods.bib").read_text(encoding="utf-8"))
+    assert list(parsed) == list(entries(bibtex(parsed))) and set(parsed) == set(known)
+    for name, kind in known.items():
+        title = re.sub("[{}]", "", parsed[name]["title"]).lower()
+        cited = re.fullmatch(r"(?:(.*?) (\d{4}), )?(.*)", paper(kind))
+        assert title.startswith(cited[3].lower())
+        first = parsed[name]["author"].split(",")[0].split(" and ")[0]
+        assert cited[1] is None or (first, parsed[name]["year"]) == (re.split(" et al|, | and ", cited[1])[0], cited[2])
+
+
+def test_a_method_of_ones_own_has_no_entry():
+    assert list(entries(bibtex(["moon", "my_method", "gc_fed"]))) == ["gc_fed", "moon"] and bibtex(["mine"]) == ""
+
+
 # -- the duel
 
 
@@ -212,6 +259,7 @@ def test_a_method_under_another_name_ties_with_the_same_bits(short, register):
     register("same", Same)
     table = duel("same", store=short.store, progress=False)
     assert set(table.index) == {"fedavg", "fedprox", "same"}
+    assert list(entries(table.attrs["bibtex"])) == ["fedavg", "fedprox"]
     columns = ["accuracy", "low", "high", "lead", "lr", "options", "traffic"]
     assert table.loc["same", columns].tolist() == table.loc["fedprox", columns].tolist()
     (mine, theirs) = (
@@ -233,7 +281,9 @@ def test_the_command_places_the_method_of_a_file_and_answers_in_json(short, tmp_
         result = CliRunner().invoke(app, ["duel", str(tmp_path / "my_method.py"), "--jobs", "1", "--json"])
     finally:
         REGISTRY.pop("half", None)
-    rows = {row["method"]: row for row in json.loads(result.stdout)["tables"][0]["rows"]}
+    answer = json.loads(result.stdout)
+    rows = {row["method"]: row for row in answer["tables"][0]["rows"]}
+    assert list(entries(answer["notes"][1])) == ["fedavg", "fedprox"]
     assert result.exit_code == 0 and set(rows) == {"half", "fedavg", "fedprox"}
     assert rows["half"]["traffic"] == 1 and rows["half"]["accuracy"] != rows["fedavg"]["accuracy"]
 

@@ -62,7 +62,7 @@ def test_a_client_with_few_samples_makes_no_full_batch():
         (lambda: plan.grids("fedx"), "unknown paper 'fedx'"),
         (lambda: plan.grids("gc_fed", "large"), "unknown scale 'large'"),
         (lambda: plan.grids("gc_fed", "small", 0), "seeds is 0, but must be a whole number of at least 1"),
-        (lambda: plan.sizes({}, 0), "jobs is 0, but must be at least 1"),
+        (lambda: plan.sizes({}, 0), "jobs is 0, but must be a whole number of at least 1"),
     ],
 )
 def test_bad_input_is_refused(call, sentence):

@@ -119,6 +119,7 @@ def run(
     with sentences():
         where = executors.executor(executor, address=address, gpus=gpus)
         scale = chosen_scale(scale, budget, {paper: [name]}, seeds, jobs, only)
+        what: Any = {"scale": scale, "seeds": seeds, "only": chosen_fields(only)}
         make = papers.figure if name in papers.figures(paper) else papers.table
         said: list[Warning | str] = []
 
@@ -128,15 +129,10 @@ def run(
 
         with warnings.catch_warnings():
             warnings.showwarning = warn  # type: ignore[assignment]
-            result = make(
-                paper, name, scale=scale, seeds=seeds, recompute="rest" if rest else True, jobs=jobs,
-                executor=where, only=chosen_fields(only),
-            ).save()  # fmt: skip
+            result = make(paper, name, **what, recompute="rest" if rest else True, jobs=jobs, executor=where).save()
         print_result(result, paper, name, scale, seeds)
         console.print(f"written to {result.path}.*")
-        mine = finished(
-            papers.experiments(paper, name, scale=scale, seeds=seeds, only=chosen_fields(only)), shipped=False
-        )
+        mine = finished(papers.experiments(paper, name, **what), shipped=False)
         pairs = [(run.history, theirs.history) for e, run in mine.items() if (theirs := shipped_runs.find(e))]
         if pairs and not rest:
             distance = max(abs(ours.test_accuracy - theirs.test_accuracy).max() for ours, theirs in pairs)
@@ -161,14 +157,12 @@ def reproduce(
     from paperlib.runs import executors
 
     with sentences():
-        from paperlib.reports.reproduce import reproduce as reproduce_papers
+        from paperlib.reports.reproduce import reproduce as remake
 
         started = time.perf_counter()
         where = executors.executor(executor, address=address, gpus=gpus)
         scale = chosen_scale(scale, budget, dict.fromkeys(paper or [], []), seeds or 1, jobs)
-        page = reproduce_papers(
-            *(paper or []), scale=scale, seeds=seeds, jobs=jobs, recompute=recompute, executor=where
-        )
+        page = remake(*(paper or []), scale=scale, seeds=seeds, jobs=jobs, recompute=recompute, executor=where)
         say(f"{page} ({time.perf_counter() - started:.0f} s)")
 
 
@@ -191,8 +185,7 @@ def plan(
         began, busy = time.perf_counter(), time.process_time()
         names = {paper: [name] if name else []} if paper else {}
         scale = chosen_scale(scale, budget, names, seeds, jobs, only)
-        grids = planning.grids(paper, scale, seeds, name, chosen_fields(only))
-        table = planning.sizes(grids, jobs)
+        table = planning.sizes(planning.grids(paper, scale, seeds, name, chosen_fields(only)), jobs)
         named = f"Scale {scale}" if scale in ("best", *RULES) else f"Budget of {scale} operations"
         print_frame(planning.as_text(table), f"{named}, {seeds} seeds")
         had = min(1.0, (time.process_time() - busy) / (time.perf_counter() - began))

@@ -127,6 +127,8 @@ def duel(
         table = league.duel(*league.registered_by(file), setting=setting, jobs=jobs, progress=not answer)
         print_frame(table, f"the league on {setting}")
         say(f"digest of all runs: {table.attrs['digest']}")
+        if answer:
+            say(table.attrs["bibtex"])
 
 
 @app.command()

@@ -3,7 +3,7 @@
 Each paper is a package: of this folder, or of one that the variable ``PAPERLIB_PAPERS`` names.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -14,6 +14,7 @@ import pandas as pd
 from paperlib.checks import meant, quote, truth, whole
 from paperlib.display.tables import DescriptionTable, Note, ResultTable
 from paperlib.experiment import Experiment
+from paperlib.papers.added import leads, with_rows
 from paperlib.papers.catalogue import TITLES
 from paperlib.papers.collection import (
     Only,
@@ -82,6 +83,9 @@ class Request:
         states the overrides, and the table is saved in its own folder.
     only: limits the runs that are computed now, by fields of the paper-scale experiments, such as
         ``{"dataset": "cifar10", "alpha": [0.05, 0.1]}``; other runs appear if they are finished.
+    add: registered methods that a table shows as further rows, such as your own, in FedAvg's setting and with their
+        default options. Their runs are computed if missing; the caption compares them with FedAvg and the paper's own
+        method, and the table is saved in a folder of its own.
     Raises ValueError for an impossible value.
     """
 
@@ -94,6 +98,7 @@ class Request:
     store: Path | str | None = None
     overrides: Overrides | None = None
     only: Only | None = None
+    add: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", scale_name(self.scale, BEST))
@@ -172,8 +177,9 @@ def table(paper: str, name: str, **how: Any) -> ResultTable | DescriptionTable:
 
     how: the fields of `Request`. Raises ValueError, before any work, for an unknown name or an impossible value.
     """
-    request, spec = Request(**how), _find(TABLES, paper, name, "table")
-    path = figures_folder() / str(request.scale) / paper / name
+    request = Request(**how)
+    spec = with_rows(paper, _find(TABLES, paper, name, "table"), request.add)
+    path = figures_folder() / str(request.scale) / paper / ("added" if request.add else "") / name
     if isinstance(spec, DescriptionSpec):
         return DescriptionTable(f"{name}. {spec.title}", spec.note, spec.make(), path)
     results = _results(paper, name, request)
@@ -181,6 +187,7 @@ def table(paper: str, name: str, **how: Any) -> ResultTable | DescriptionTable:
         result = build_table(name, spec, results)
         at = {label: results.columns.get(label, results).scale for label in result.labels}
         result.judged = judged(paper, name, at, request.store)
+        result.caption += leads(paper, spec, results, request.add)
     result.path = path
     _say_overrides(result, paper, name, request)
     return result
@@ -221,12 +228,13 @@ def _experiments(paper: str, name: str, request: Request) -> list[Experiment]:
 
 def _columns(paper: str, specification: Spec, request: Request) -> dict[str, tuple[str, list[Experiment]]]:
     """Return column -> its scale and its experiments at the paper's; "" is the whole, unless the scale is best."""
+    wider = with_rows(paper, specification, request.add)
     with overriding(paper, request.overrides):
         if request.scale != BEST:
-            return {"": (str(request.scale), needed(specification, request.seeds))}
-        columns = by_column(specification, request.seeds)
-    if request.overrides and not request.recompute:
-        raise ValueError("overrides need runs of their own, but scale 'best' runs nothing: choose another scale")
+            return {"": (str(request.scale), needed(wider, request.seeds))}
+        columns = by_column(wider, request.seeds)
+    if (request.overrides or request.add) and not request.recompute:
+        raise ValueError("overrides and added methods need runs, but scale 'best' runs nothing: choose another scale")
     own, shipped = finished_digests(request.store)
     at = scales_of(specification, own | shipped)
     return {column: (at[column], [e for cell in cells for e in cell]) for column, cells in columns.items()}
@@ -264,8 +272,8 @@ def _results(paper: str, name: str, request: Request) -> Results:
         # Runs kept for their tensors go to another store, so that tables still use the shipped run.
         planned, store = [e for e in planned if e not in runs], Store(store).path / "kept"
     if compute:
-        plain = replace(request, overrides=None, only=None)
-        usual = set(_experiments(paper, name, plain)) if request.overrides else chosen
+        plain = replace(request, overrides=None, only=None, add=())
+        usual = set(_experiments(paper, name, plain)) if request.overrides or request.add else chosen
         how: dict[str, Any] = {"jobs": request.jobs, "executor": request.executor, "store": store}
         runs |= finished([e for e in planned if e not in chosen], store, shipped)
         now = [e for e in planned if e in chosen]

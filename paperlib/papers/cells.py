@@ -95,8 +95,7 @@ def server_accuracy(run: Run, round: int) -> float | None:
     was not reached or ended in a NaN.
     """
     history = run.history
-    rounds = history.get("communication_round", history["round"])
-    last = history.test_accuracy[rounds == round]
+    last = history.test_accuracy[history.get("communication_round", history["round"]) == round]
     return last_mean(last.dropna().to_numpy(), 5) if len(last) and np.isfinite(last.iloc[-1]) else None
 
 

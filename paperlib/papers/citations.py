@@ -1,8 +1,11 @@
-"""The paper that a method is from, and what it changes, read from docstrings."""
+"""The paper that a method is from, and what it changes, read from docstrings; and its BibTeX."""
 
 import inspect
 import re
+from collections.abc import Collection
 from types import ModuleType
+
+from paperlib.paths import PAPER_VALUES
 
 CITATION = re.compile(r'(?:([^"]*? \d{4}), )?"([^":?]+\??)')
 
@@ -16,6 +19,12 @@ def paper(method: type) -> str:
 def source(method: type) -> str:
     """The paragraphs of the module's docstring that cite the paper."""
     return " ".join(paragraphs(inspect.getmodule(method))[1:])
+
+
+def bibtex(methods: Collection[str]) -> str:
+    """Return the BibTeX entries of some methods, in the order of data/paper/methods.bib; a reader's own has none."""
+    entries = (PAPER_VALUES / "methods.bib").read_text(encoding="utf-8").split("\n\n")
+    return "\n\n".join(entry.strip() for entry in entries if re.split("[{,]", entry)[1] in methods)
 
 
 def changes(method: type) -> str:

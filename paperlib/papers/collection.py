@@ -65,12 +65,8 @@ def _listed(value: Any) -> list[Any]:
 def finished(experiments: Iterable[Experiment], store: Path | str | None = None, shipped: bool = True) -> Runs:
     """Finished runs of the experiments, in order; a local run takes precedence over a shipped one."""
     shelf = Store(store)
-    runs = {}
-    for e in experiments:
-        run = shelf.finished(e) or (shipped_runs.find(e) if shipped else None)
-        if run is not None:
-            runs[e] = run
-    return runs
+    runs = ((e, shelf.finished(e) or (shipped_runs.find(e) if shipped else None)) for e in experiments)
+    return {e: run for e, run in runs if run is not None}
 
 
 def finished_digests(store: Path | str | None = None) -> tuple[set[str], set[str]]:
@@ -105,8 +101,7 @@ def collect(
                 raise reason
             warnings.warn(LeftOut(f"the runs on {name} are left out: {reason}"), stacklevel=2)
         missing = [e for e in missing if e.dataset not in absent]
-        results = run_many(missing, jobs, store=store, progress=True, executor=executor)
-        runs |= zip(missing, results, strict=True)
+        runs |= zip(missing, run_many(missing, jobs, store=store, progress=True, executor=executor), strict=True)
     return runs
 
 

@@ -194,10 +194,8 @@ def gathered(
     needed = {e: None for entry in chosen for e in (*entry.cell.experiments, *entry.cell.baseline)}
     reduced = all_at_scale(needed, scale)
     planned = dict.fromkeys(reduced.values())
-    if shipped_only:
-        shipped = {e: run for e in planned if (run := shipped_runs.find(e)) is not None}
-        return Evidence(paper, scale, chosen, reduced, shipped)
-    return Evidence(paper, scale, chosen, reduced, finished(planned, store))
+    runs = {e: run for e in planned if (run := shipped_runs.find(e))} if shipped_only else finished(planned, store)
+    return Evidence(paper, scale, chosen, reduced, runs)
 
 
 def about(paper: str, tables: Collection[str], scale: str, store: Path | str | None = None) -> Evidence:
@@ -259,8 +257,7 @@ def columns(evidence: Evidence) -> list[Column]:
     for entry in evidence.entries:
         if entry.ranked and not entry.is_derived:
             places.setdefault((entry.table, entry.column), []).append(entry)
-    judged = (column(evidence, members) for members in places.values())
-    return [one for one in judged if one is not None]
+    return [one for members in places.values() if (one := column(evidence, members)) is not None]
 
 
 def judged(paper: str, table: str, at: Mapping[str, str], store: Path | str | None) -> frozenset[str] | None:

@@ -80,8 +80,8 @@ class FigureSpec:
 
     draw: the finished runs at a scale -> the figure and the plotted data.
     tensors: it needs tensors of a run, which shipped runs do not have.
-    cells: seeds -> the numbers that the paper states about the figure; they are shown below it beside ours.
     kind: "results", or "diagram" for an explanatory drawing without runs.
+    cells: seeds -> the numbers that the paper states about the figure; they are shown below it beside ours.
     """
 
     title: str
@@ -90,8 +90,8 @@ class FigureSpec:
     experiments: Callable[[int], list[Experiment]]
     draw: Callable[[Results], tuple["Figure", pd.DataFrame]]
     tensors: bool = False
-    cells: Callable[[int], list[Cell]] | None = None
     kind: str = "results"
+    cells: Callable[[int], list[Cell]] | None = None
 
 
 Spec = TableSpec | DescriptionSpec | FigureSpec
@@ -178,9 +178,8 @@ def figure_specs(paper: str, makers: Mapping[str, Any]) -> dict[str, FigureSpec]
         maker = makers[name]
         experiments, draw, *cells = maker if isinstance(maker, tuple) else (lambda seeds: [], maker)
         what, kind = (row["title"], row["section"], row["notebook"]), row["kind"]
-        stated_cells = cells[0] if cells else None
         spec_kind = "diagram" if kind == "diagram" else "results"
-        specs[name] = FigureSpec(*what, experiments, draw, kind == "figure of tensors", stated_cells, spec_kind)
+        specs[name] = FigureSpec(*what, experiments, draw, kind == "figure of tensors", spec_kind, *cells)
     return specs
 
 
@@ -303,8 +302,7 @@ def build_figure(paper: str, name: str, spec: FigureSpec, results: Results, path
         mark = f"{TITLES[paper]}, {name}" + (f", scale {scale}" if planned else "")
         mark += f", {seeds} seeds: mean ± standard deviation" if seeds > 1 else ""
         drawn.text(1, 0, mark, ha="right", va="top", fontsize=7, color="0.4")
-    text = caption(planned, results)
-    result = ResultFigure(f"{name}. {spec.title}", text, drawn, data, path)
+    result = ResultFigure(f"{name}. {spec.title}", caption(planned, results), drawn, data, path)
     result.runs = done(planned, results)
     if note := drawn.get_supxlabel():
         result.caption += f"\n{note[0].upper()}{note[1:]}."

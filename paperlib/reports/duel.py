@@ -38,8 +38,7 @@ def duel(
     base = {BASE: [run.experiment for run in others[BASE]]} if BASE in others else tuned([BASE], setting, play)
     tests = tuned(names, setting, play) | base
     runs = iter(play([e for es in tests.values() for e in es]))
-    here = {name: [next(runs) for _ in es] for name, es in tests.items()}
-    return standings(others, here)
+    return standings(others, {name: [next(runs) for _ in es] for name, es in tests.items()})
 
 
 def registered_by(file: Path) -> list[str]:

@@ -18,6 +18,7 @@ from paperlib.checks import quote
 from paperlib.experiment import Experiment
 from paperlib.methods import REGISTRY
 from paperlib.papers import shipped_runs
+from paperlib.papers.citations import bibtex
 from paperlib.paths import REFERENCE
 from paperlib.quantities.agreement import LEVEL, mean_interval, p_value
 from paperlib.runs.store import Run
@@ -93,8 +94,8 @@ def standings(league: Mapping[str, Sequence[Run]], here: Mapping[str, Sequence[R
     """Return one row per method, the best mean first: accuracy, its lead over FedAvg seed by seed, settings and costs.
 
     Intervals are Student's of 95 %; p is that of the lead, corrected by Holm for the number of methods. Time and
-    traffic are those of a round over FedAvg's on the same machine: ``here`` replaces runs of the league. The digest in
-    ``attrs`` is that of all runs.
+    traffic are those of a round over FedAvg's on the same machine: ``here`` replaces runs of the league. In ``attrs``
+    are the digest of all runs and the BibTeX of all methods but a reader's own.
     """
     runs = {**league, **here}
     scores = {method: np.array([score(run) for run in of_one]) for method, of_one in runs.items()}
@@ -110,11 +111,12 @@ def standings(league: Mapping[str, Sequence[Run]], here: Mapping[str, Sequence[R
             "lead": leads[method].mean(), "lead low": lead_low, "lead high": lead_high, "p": p.get(method, np.nan),
             "wins": bool(leads[method].mean() > 0 and p.get(method, 1) < 1 - LEVEL),
             "lr": e.lr, "options": " ".join(f"{k}={v}" for k, v in e.method_options.items()),
-            "time": _seconds(of_one) / _seconds(base), "traffic": _bytes(of_one) / _bytes(runs[BASE]),
+            "time": _ratio(of_one, base, "seconds"), "traffic": _ratio(of_one, runs[BASE], "bytes_up", "bytes_down"),
         }  # fmt: skip
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
     digests = sorted(run.experiment.digest for of_one in runs.values() for run in of_one)
     table.attrs["digest"] = hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
+    table.attrs["bibtex"] = bibtex(table.index)
     return table.sort_values("accuracy", ascending=False, kind="stable")
 
 
@@ -127,9 +129,7 @@ def holm(p: Mapping[str, float]) -> dict[str, float]:
     return corrected
 
 
-def _seconds(runs: Sequence[Run]) -> float:
-    return float(np.median([run.history.seconds.median() for run in runs]))
-
-
-def _bytes(runs: Sequence[Run]) -> float:
-    return float(np.median([(run.history.bytes_up + run.history.bytes_down).median() for run in runs]))
+def _ratio(runs: Sequence[Run], base: Sequence[Run], *columns: str) -> float:
+    """Return the sum of some columns in a round of these runs, over that of the base; medians of rounds, then runs."""
+    ours, theirs = ([run.history[[*columns]].sum(axis=1).median() for run in of_one] for of_one in (runs, base))
+    return float(np.median(ours) / np.median(theirs))

@@ -127,7 +127,7 @@ def card(name: str) -> Card:
         inspect.cleandoc(method.__doc__ or ""),
         source(method),
         options_of(method),
-        _hooks(method, base),
+        {hook: inspect.cleandoc(getattr(base, hook).__doc__).splitlines()[0] for hook in overridden(method, base)},
         _refused_one_shot(name) if one_shot else _refused(name),
         _equations(method, base),
         one_shot,
@@ -146,13 +146,7 @@ def _refused(name: str) -> tuple[str, ...]:
 
 def _refused_one_shot(name: str) -> tuple[str, ...]:
     refused = ("a one-shot method: it cannot be wrapped around another, and no method of many rounds around it",)
-    one_architecture = oneshot.REGISTRY[name].one_architecture
-    return refused + ("its clients cannot have networks of their own",) * one_architecture
-
-
-def _hooks(method: type, base: type) -> dict[str, str]:
-    """The hooks of the base that a method overrides -> what they are."""
-    return {hook: inspect.getdoc(getattr(base, hook)).splitlines()[0] for hook in overridden(method, base)}  # type: ignore[union-attr]
+    return refused + ("its clients cannot have networks of their own",) * oneshot.REGISTRY[name].one_architecture
 
 
 def _equations(method: type, base: type) -> dict[str, str]:

@@ -33,9 +33,7 @@ def grids(
     Raises ValueError for an unknown paper, scale or name.
     """
     if only is not None and not name:
-        raise ValueError(
-            f"only is {checks.quote(only)}, but needs the name of the table or figure that it is to choose of"
-        )
+        raise ValueError(f"only is {checks.quote(only)}, but needs the name of the table or figure to choose of")
     if name and not paper:
         raise ValueError(f"name is {checks.quote(name)}, but needs a paper: one of {', '.join(papers.TITLES)}")
     merged: dict[str, dict[Experiment, None]] = {}
@@ -64,8 +62,7 @@ def sizes(grids: dict[str, Runs], jobs: int = 1) -> pd.DataFrame:
     floating point; core_hours, of what is left, on one thread of this machine; hours, until all that is left is done by
     ``jobs`` at a time. Raises ValueError for less than one.
     """
-    if jobs < 1:
-        raise ValueError(f"jobs is {jobs}, but must be at least 1")
+    checks.whole("jobs", jobs, 1)
     done = finished({e for runs in grids.values() for e in runs})
     rows = {}
     for name, runs in grids.items():

@@ -43,12 +43,8 @@ def together(read: str) -> Any:
     """Cells of the comparison in one protocol, by number of seeds."""
 
     def by_seeds(seeds: int) -> list[Cell]:
-        cells = []
-        for alpha in (0.1, 0.05):
-            for method in TOGETHER:
-                row = {**PROTOCOL, "alpha": alpha, "method": method}
-                cells.append(added(method, column(row), read, runs_of(in_protocol, row, seeds)))
-        return cells
+        rows = [{**PROTOCOL, "alpha": alpha, "method": method} for alpha in (0.1, 0.05) for method in TOGETHER]
+        return [added(row["method"], column(row), read, runs_of(in_protocol, row, seeds)) for row in rows]
 
     return by_seeds
 

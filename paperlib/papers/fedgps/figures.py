@@ -34,9 +34,8 @@ def all_methods(row: Row) -> Callable[[int], list[Experiment]]:
 
 def best_curves(row: Row, results: Results) -> pd.DataFrame:
     """Accuracy by round of FedGPS and of the five baselines with the highest best accuracy in the finished runs."""
-    runs = {
-        m: results.successful(runs_of(experiment, {**row, "method": m}, results.seeds)) for m in (*BASELINES, "FedGPS")
-    }
+    methods = (*BASELINES, "FedGPS")
+    runs = {m: results.successful(runs_of(experiment, {**row, "method": m}, results.seeds)) for m in methods}
     level = {m: sum(r.summary["best_accuracy"] for r in own) / len(own) for m, own in runs.items() if own}
     top = sorted((m for m in level if m != "FedGPS"), key=lambda m: -level[m])[:5]
     parts = [

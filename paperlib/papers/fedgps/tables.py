@@ -49,11 +49,10 @@ def by_scenario(name: str) -> Cells:
 
 def targets(name: str, seeds: int, column: str) -> list[Cell]:
     """The accuracy to be reached, per scenario; see `paperlib.papers.cells.goal`."""
-    cells = []
-    for r in printed(name, "target_accuracy", named=False):
-        runs = tuple(runs_of(experiment, {**r, "method": "FedAvg"}, seeds))
-        cells.append(cell_of(r, "target", column.format(r["scenario"]), runs))
-    return cells
+    return [
+        cell_of(r, "target", column.format(r["scenario"]), runs_of(experiment, {**r, "method": "FedAvg"}, seeds))
+        for r in printed(name, "target_accuracy", named=False)
+    ]
 
 
 def centralized_cells(name: str, seeds: int) -> list[Cell]:
@@ -130,13 +129,12 @@ def variant(row: Row, seed: int) -> Experiment:
 
 def parts(seeds: int) -> list[Cell]:
     """Best accuracy with either part of FedGPS, in scenario 1 of Table 1, and the final length of the shift."""
-    cells = []
-    for column, metric, names in (
-        ("scenario 1 accuracy", "best_accuracy", PARTS), ("‖e‖ / ‖v‖", "shift_ratio", SHIFTED),
-    ):  # fmt: skip
-        for name in names:
-            cells.append(added(name, column, metric, runs_of(variant, {**CROSS_SILO, "method": name}, seeds)))
-    return cells
+    columns = (("scenario 1 accuracy", "best_accuracy", PARTS), ("‖e‖ / ‖v‖", "shift_ratio", SHIFTED))
+    return [
+        added(name, column, metric, runs_of(variant, {**CROSS_SILO, "method": name}, seeds))
+        for column, metric, names in columns
+        for name in names
+    ]
 
 
 def place(row: Row) -> str:

@@ -127,8 +127,7 @@ def leads(seeds: int) -> list[Cell]:
         setting = {**row, "rounds": last if round > 1 else 1}
         methods = ("FedHydra", *(method for method in METHODS if method != "FedHydra"))
         runs = tuple(e for method in methods for e in runs_of(experiment, {**setting, "method": method}, seeds))
-        where = f"{by_both(row)}, {by_round(row)}"
-        cells.append(cell_of(row, where, "points", runs, joint=lead))
+        cells.append(cell_of(row, f"{by_both(row)}, {by_round(row)}", "points", runs, joint=lead))
     return cells
 
 

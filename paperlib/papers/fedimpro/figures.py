@@ -137,8 +137,7 @@ def layer_divergence(datasets: Iterable[str]) -> ExperimentsAndDrawing:
     def draw(results: Results) -> tuple[Figure, pd.DataFrame]:
         parts = []
         for dataset, row in settings.items():
-            history = histories(results, {"FedAvg": row})
-            parts += [part.assign(dataset=dataset) for part in _by_part(history)]
+            parts += [part.assign(dataset=dataset) for part in _by_part(histories(results, {"FedAvg": row}))]
         data = stacked(parts, ["dataset", "round", "seed", "kind", "part", "divergence"])
         columns = 2 if len(settings) == 1 else len(settings)
         figure, axes = plots.panels(2 * len(settings), columns, (3.2, 3.6))

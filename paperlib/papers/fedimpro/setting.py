@@ -76,8 +76,7 @@ def centralized(dataset: str, seed: int) -> Experiment:
 @cache
 def learning_rates() -> dict[tuple[Any, ...], float]:
     """Table 5: (data set, alpha, local epochs, clients, method) -> learning rate."""
-    printed = printed_table("fedimpro", "T5")
-    return {place_of(dict(row)): float(row["value"]) for _, row in printed.iterrows()}
+    return {place_of(dict(row)): float(row["value"]) for _, row in printed_table("fedimpro", "T5").iterrows()}
 
 
 def place_of(row: Row) -> tuple[Any, ...]:

@@ -79,12 +79,8 @@ def by_cut(row: Row, seed: int) -> Experiment:
 
 
 def cuts_of_the_cnn(seeds: int) -> list[Cell]:
-    cells = []
-    for alpha in (0.1, 0.05):
-        for method in BY_CUT:
-            runs = runs_of(by_cut, {"alpha": alpha, "method": method}, seeds)
-            cells.append(added(method, f"CIFAR-10 a={alpha:g}", "best_accuracy", runs))
-    return cells
+    rows: list[Row] = [{"alpha": alpha, "method": method} for alpha in (0.1, 0.05) for method in BY_CUT]
+    return [added(r["method"], f"CIFAR-10 a={r['alpha']:g}", "best_accuracy", runs_of(by_cut, r, seeds)) for r in rows]
 
 
 # Our addition: in the authors' code w is the number of local epochs over 500, so it ends at 2 to 4.

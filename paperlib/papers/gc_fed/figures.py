@@ -63,10 +63,6 @@ def participation(results: Results) -> tuple[Figure, pd.DataFrame]:
     return figure, table
 
 
-def dynamics_experiments(seeds: int) -> list[Experiment]:
-    return experiments_of([(DYNAMICS, method) for method in OWN], 1)
-
-
 def training_experiments(seeds: int) -> list[Experiment]:
     return experiments_of([(panel_row(*panel[:3]), method) for panel in PANELS for method in PLOTTED], seeds)
 
@@ -214,7 +210,7 @@ FIGURES = figure_specs("gc_fed", {
     "F1": (participation_experiments, participation),
     "F2": diagram("gc_fed_overview"),
     "F3": diagrams.projection,
-    "F4": (dynamics_experiments, dynamics, numbers.fluctuation),
+    "F4": (lambda _: experiments_of([(DYNAMICS, method) for method in OWN], 1), dynamics, numbers.fluctuation),
     "F5": partitions,
     "F6": (training_experiments, training_dynamics, numbers.rounds),
     "F7": (similarity_experiments, similarity),

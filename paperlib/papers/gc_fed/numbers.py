@@ -43,9 +43,8 @@ def fluctuation(seeds: int) -> list[Cell]:
         return float(np.abs(differences(run.history.test_accuracy.to_numpy())).max())
 
     column = "largest change between rounds (points; printed: a lower bound)"
-    return [
-        cell_of(r, r["method"], column, runs_of(experiment, r, seeds), joint=largest) for r in all_rows("gc_fed", "F4")
-    ]
+    rows = all_rows("gc_fed", "F4")
+    return [cell_of(r, r["method"], column, runs_of(experiment, r, seeds), joint=largest) for r in rows]
 
 
 def rounds(seeds: int) -> list[Cell]:
