@@ -67,7 +67,7 @@ def pages(text: str, folder: Path) -> Iterator[tuple[str, str]]:
     yield "gallery", gallery.build(folder).read_text(encoding="utf-8")
     columns = {"title": text, "verdict": text, "run, smoke": text, "note": text, text: text}
     scores = pd.DataFrame([columns], index=pd.Index([text], name=text))
-    section = dict.fromkeys(("name", "title", "tables", "figures"), text) | dict.fromkeys(
+    section = dict.fromkeys(("name", "title", "picture", "tables", "figures"), text) | dict.fromkeys(
         ("scores", "claims", "not_run"), scores
     )
     yield "scorecard", render("scorecard", title=text, explanation=text, papers=[section])
@@ -83,7 +83,7 @@ def pages(text: str, folder: Path) -> Iterator[tuple[str, str]]:
     )  # fmt: skip
     rank = {"table": text, "row": text, "column": text, "printed": 1.0, "printed_rank": 1, "printed_among": 2,
             "ours": 1.0, "rank": 1, "among": 2, "beside": 1, "beside_among": 2}  # fmt: skip
-    yield "card", method_card._page(one, pd.DataFrame([rank]), next(iter(TITLES)), text)
+    yield "card", method_card._page(one, text, pd.DataFrame([rank]), next(iter(TITLES)), text)
     yield "refused runs", results.unreadable({text: text})
     run = dict.fromkeys(["version", "finished", "device", "from", "folder", "file", "scale"], text)
     run |= {"seconds": 1.0, "places": []}
