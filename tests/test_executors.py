@@ -13,6 +13,8 @@ from paperlib.methods import REGISTRY
 from paperlib.runs import cost, executors
 from paperlib.runs.store import Store
 
+from .test_own_methods import HALF
+
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
@@ -23,21 +25,6 @@ def patience(monkeypatch):
 def same(first, second):
     assert first.parameters.equal(second.parameters)
     assert first.history.drop(columns="seconds").equals(second.history.drop(columns="seconds"))
-
-
-HALF = """
-from paperlib.methods import FedAvg
-
-FACTOR = 0.5
-
-class Half(FedAvg):
-    factor: float = FACTOR
-
-    def end(self, theta_0, theta, shared, own, visit):
-        upload, own = super().end(theta_0, theta, shared, own, visit)
-        upload["delta"] *= self.factor
-        return upload, own
-"""
 
 
 @pytest.mark.parametrize("executor", ["processes", "ray"])

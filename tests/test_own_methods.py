@@ -11,13 +11,8 @@ from paperlib.methods import REGISTRY, FedAvg
 from paperlib.runs import own_methods
 
 # Typed in, like the cells of a notebook: Python has no file of it.
-TYPED = '''
-import sys
-from paperlib import Experiment, run
-from paperlib.runs.background import BackgroundRun
-from paperlib.methods import REGISTRY, FedAvg
-from paperlib.runs import own_methods
-from paperlib.runs.store import Store
+HALF = '''
+from paperlib.methods import FedAvg
 
 FACTOR = 0.5
 
@@ -30,6 +25,16 @@ class Half(FedAvg):
         upload, own = super().end(theta_0, theta, shared, own, visit)
         upload["delta"] *= self.factor
         return upload, own
+'''
+TYPED = (
+    HALF
+    + """
+import sys
+from paperlib import Experiment, run
+from paperlib.runs.background import BackgroundRun
+from paperlib.methods import REGISTRY
+from paperlib.runs import own_methods
+from paperlib.runs.store import Store
 
 REGISTRY["half"] = Half
 e = Experiment(dataset="digits", model="mlp", width=0.25, clients=5, sampled=2, rounds=2, batch_size=50, method="half")
@@ -39,7 +44,8 @@ folder = sys.argv[1]
 def same(runs):
     alone = [run(e, store=f"{folder}/alone") for e in grid]
     assert all((a.parameters == b.parameters).all() for a, b in zip(alone, runs, strict=True))
-'''
+"""
+)
 CALLS = {
     "a process of its own": """
 store = Store(f"{folder}/apart")
