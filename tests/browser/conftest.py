@@ -130,6 +130,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={root}",
         "--ContentsManager.allow_hidden=True", "--LabApp.extension_manager=readonly",
+        f"--FileCheckpoints.checkpoint_dir={folder / 'checkpoints'}",  # not beside the checkout's notebooks
         "--LabApp.expose_app_in_browser=True", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     ]  # fmt: skip
     with open(folder / "log", "wb") as log:
