@@ -10,8 +10,8 @@ reproduce: setup  ## GC-Fed's tables and figures from the shipped runs, and one 
 	.venv/bin/paperlib reproduce gc_fed
 	.venv/bin/paperlib run gc_fed T5 --scale smoke --seeds 1 --only dataset=emnist_byclass
 
-test: lint  ## lint, then every test, then every notebook against its stored outputs
-	$(MAKE) -O -j 2 test-browser test-avx2 test-gpu  # a browser waits more than it works
+test: setup  ## lint, then every test, then every notebook against its stored outputs
+	$(MAKE) -O -j 2 lint test-browser test-avx2 test-gpu  # a browser waits more than it works
 	$(MAKE) test-faults
 	.venv/bin/python -m pytest -q -n auto --dist worksteal tests  # no worker is idle at the end
 	PAPERLIB_RUNS="$$(mktemp -d)" PAPERLIB_FIGURES="$$(mktemp -d)" \
@@ -88,11 +88,12 @@ lab: setup  ## open the start page of the notebooks
 	.venv/bin/jupyter lab --ServerApp.root_dir="$(CURDIR)" notebooks/start.ipynb
 
 # What the tests run on takes only files with known hashes; a package that hashes.txt does not name comes without.
+# pip would compile them for a minute; nobody imports half of that, and Python compiles the rest on the way.
 .venv/.installed: pyproject.toml constraints.txt hashes.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo 'paperlib needs Python 3.11 or newer, found "$(PYTHON)"; name another: make setup PYTHON=python3.12' >&2; exit 1; }
 	"$(PYTHON)" -m venv .venv
 	case "$$("$(PYTHON)" -c 'import platform as p, sys; print(sys.version_info[:2], p.system(), p.machine())')" in \
-	    "(3, 11) Linux x86_64") .venv/bin/pip install -q --require-hashes --no-deps -r hashes.txt;; esac
+	    "(3, 11) Linux x86_64") .venv/bin/pip install -q --no-compile --require-hashes --no-deps -r hashes.txt;; esac
 	.venv/bin/pip install -q -c constraints.txt -e ".[notebooks,cluster,site,dev]"
 	touch $@
