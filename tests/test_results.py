@@ -24,9 +24,9 @@ def test_the_shipped_places_are_those_of_the_specifications():
     studies = {"comparison-small", "calibration", "settings", "league-digits"}  # whose settings no paper prints
     assert unknown <= studies, "paperlib.papers.index.update() finds the places of new runs"
     assert set(shipped) <= set(runs)
-    digests = {digest for digest, (name, _) in runs.items() if name == "fedacd-smoke"}
-    found = index.search(digests, ["fedacd"], ["smoke"])
-    assert found == {digest: shipped[digest] for digest in digests}
+    uses = index.runs_by_use("fedacd", scales=["smoke"])
+    for digest in (digest for digest, (name, _) in runs.items() if name == "fedacd-smoke"):
+        assert [use for use, needed in uses.items() if digest in needed] == shipped[digest]
 
 
 def test_a_shipped_run_is_found_by_words_with_its_notebook_and_its_numbers(tmp_path):
@@ -51,17 +51,30 @@ def test_a_run_of_this_machine_comes_first_and_its_tables_are_found_when_asked_f
     browser = results.result_browser(tmp_path)
     assert browser.list.options[0][1] == tiny.digest and browser.runs.loc[tiny.digest, "from"] == "this machine"
     assert "1 runs made here" in browser.search.description
-    monkeypatch.setattr(index, "search", lambda digests: {tiny.digest: [Use("gc_fed", "T5", "smoke")]})
-    index.remember(tmp_path, [tiny.digest])
-    assert results.listing(results.finished(tmp_path)).loc[tiny.digest, "in"] == "GC-Fed T5"
-    monkeypatch.setattr(index, "search", lambda digests: {})
-    index.remember(tmp_path, ["0123456789abcdef"])  # of a later run, which takes nothing from the earlier one
-    assert index.known(tmp_path) == {tiny.digest: [Use("gc_fed", "T5", "smoke")], "0123456789abcdef": []}
+    needed = {"gc_fed": tiny.digest}
+    monkeypatch.setattr(index, "runs_by_use", lambda paper, seeds: {Use(paper, "T1", "small"): {needed.get(paper, "")}})
+    monkeypatch.setenv("PAPERLIB_COPIES", str(tmp_path / "copies"))
+    assert index.places()[tiny.digest] == [Use("gc_fed", "T1", "small")]
+    browser = results.result_browser(tmp_path)
+    assert browser.runs.loc[tiny.digest, "in"] == "GC-Fed T1" and browser.search.layout.display == "none"
+
+
+def test_what_is_kept_of_the_tables_is_theirs_for_as_long_as_the_code_stays(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAPERLIB_COPIES", str(tmp_path))
+    assert index.uses("fedacd", 1, search=False) == {}
+    asked = index.runs_by_use("fedacd", 1)
+    assert index.uses("fedacd", 1) == asked == index.uses("fedacd", 1, search=False)
+    monkeypatch.setattr(index, "runs_by_use", lambda paper, seeds: {Use(paper, "T1", "small"): {str(seeds)}})
+    assert index.uses("fedacd", 1) == asked and index.uses("fedacd", 2) == {Use("fedacd", "T1", "small"): {"2"}}
+    (tmp_path / "uses" / "fedacd-1.json").write_text('{"code": 3, "uses": []}')
+    assert index.uses("fedacd", 1, search=False) == {} != index.uses("fedacd", 1)
+    monkeypatch.setattr(index, "_code", lambda: "of another package")
+    assert index.uses("fedacd", 1, search=False) == {}
 
 
 def test_runs_of_a_budget_are_listed_under_it(tiny, tmp_path, monkeypatch):
     run(tiny, store=tmp_path)
-    monkeypatch.setattr(index, "known", lambda store: {tiny.digest: [Use("gc_fed", "T5", "1e14")]})
+    monkeypatch.setattr(index, "places", lambda search=True: {tiny.digest: [Use("gc_fed", "T5", "1e14")]})
     browser = results.result_browser(tmp_path)
     browser.filters["scale"].value = "1e14"
     assert list(browser.fitting().index) == [tiny.digest]

@@ -25,7 +25,7 @@ def evidence():
 def test_every_shipped_run_and_every_own_one_is_there_once_with_its_curve(tmp_path):
     e = Experiment(dataset="digits", model="mlp", width=0.25, clients=5, sampled=2, rounds=3, batch_size=50)
     own = run(e, store=tmp_path)
-    records = results_page.runs(results_page.placed(tmp_path))
+    records = results_page.runs(run_table.finished(tmp_path))
     digests = [record["digest"] for record in records]
     assert len(set(digests)) == len(digests) == len(shipped_runs.summaries(shipped_runs.REFERENCE)) + 1
     (mine,) = (record for record in records if record["digest"] == e.digest)

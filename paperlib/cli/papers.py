@@ -40,7 +40,7 @@ def list_(
     from paperlib.checks import whole
     from paperlib.papers.catalogue import PAPERS
     from paperlib.papers.collection import finished_digests
-    from paperlib.papers.index import Use, runs_by_use
+    from paperlib.papers.index import Use, uses
     from paperlib.papers.scales import RULES
 
     with sentences():
@@ -48,7 +48,7 @@ def list_(
         own, shipped = finished_digests()
         finished = own | shipped
         for chosen in [paper] if paper else papers.TITLES:
-            needed, rows = runs_by_use(chosen, seeds), {}
+            needed, rows = uses(chosen, seeds), {}
             names = [*papers.tables(chosen), *papers.figures(chosen)]
             for name in names:
                 spec = papers.spec(chosen, name)

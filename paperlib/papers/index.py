@@ -1,27 +1,26 @@
 """The tables and figures that use a run, with their scales and notebooks.
 
-The search goes through all specifications, which takes ten seconds. For shipped runs the result is shipped with them
-(``data/reference/places.json``); for local runs it is kept in the store.
+To ask all specifications takes ten seconds. For shipped runs the answer is shipped with them
+(``data/reference/places.json``); for all others it is kept for as long as the package stays the same.
 """
 
+import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from paperlib import papers
+from paperlib import papers, paths
 from paperlib.experiment import Experiment
 from paperlib.files import read, write
 from paperlib.papers import shipped_runs
-from paperlib.papers.scales import RULES, all_at_scale, scale_name
+from paperlib.papers.scales import RULES, all_at_scale
 from paperlib.papers.specs import needed
-from paperlib.paths import NOTEBOOKS
-from paperlib.version import version
 
 SEEDS = 5  # as many as any column is shipped with
-FILE = "places.json"
+SHIPPED = paths.REFERENCE / "places.json"
 
 
 class Use(NamedTuple):
@@ -34,13 +33,14 @@ class Use(NamedTuple):
     @property
     def notebook(self) -> Path:
         """The notebook of the table or figure."""
-        return NOTEBOOKS / self.paper / f"{papers.spec(self.paper, self.name).notebook}.ipynb"
+        return paths.NOTEBOOKS / self.paper / f"{papers.spec(self.paper, self.name).notebook}.ipynb"
 
     def __str__(self) -> str:
         return f"{papers.TITLES[self.paper]} {self.name}"
 
 
-Places = dict[str, list[Use]]
+Uses = Mapping[Use, Set[str]]  # table or figure -> digests of its runs
+Places = Mapping[str, list[Use]]  # digest -> tables and figures
 
 
 def runs_by_use(paper: str, seeds: int = SEEDS, scales: Iterable[str] = RULES) -> dict[Use, set[str]]:
@@ -53,20 +53,28 @@ def runs_by_use(paper: str, seeds: int = SEEDS, scales: Iterable[str] = RULES) -
     return {Use(paper, name, scale): {reduced[scale][e].digest for e in printed[name]} for name, scale in at_scales}
 
 
-def search(digests: Collection[str], within: Iterable[str] = papers.TITLES, scales: Iterable[str] = RULES) -> Places:
-    """Digest -> the tables and figures of these papers that need the run, with up to `SEEDS` seeds."""
-    index: Places = {}
-    for paper in within:
-        for use, runs in runs_by_use(paper, SEEDS, scales).items():
-            for digest in sorted(runs.intersection(digests)):
-                index.setdefault(digest, []).append(use)
-    return index
+def uses(paper: str, seeds: int = SEEDS, search: bool = True) -> Uses:
+    """Return `runs_by_use`, as it was kept where it has been asked for before; {} where not, without a search."""
+    path = paths.copies() / "uses" / f"{paper}-{seeds}.json"
+    kept = _read(path, _code())
+    if not kept and search:
+        kept = runs_by_use(paper, seeds)
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(path, kept, _code())
+    return kept
+
+
+def places(search: bool = True) -> Places:
+    """Return the tables and figures of every run, with up to `SEEDS` seeds; as `uses`, {} where not all are kept."""
+    of_papers = [uses(paper, search=search) for paper in papers.TITLES]
+    return _by_run({use: runs for paper in of_papers for use, runs in paper.items() if all(of_papers)})
 
 
 @cache
-def shipped() -> Mapping[str, list[Use]]:
+def shipped() -> Places:
     """The places of the shipped runs, as recorded when the runs were shipped."""
-    return _read(shipped_runs.REFERENCE / FILE)[1]
+    return _by_run(_read(SHIPPED))
 
 
 def update(*names: str) -> None:
@@ -74,51 +82,45 @@ def update(*names: str) -> None:
 
     A file ``<paper>-<scale>`` holds runs of this paper at this scale; files with other names belong to no paper.
     """
-    folder = shipped_runs.REFERENCE
-    runs = shipped_runs.summaries(folder)
-    files = set(names or [name for name, _ in runs.values()])
-    index = {digest: list(places) for digest, places in shipped().items() if digest in runs} if names else {}
-    for file in sorted(files):
+    runs = shipped_runs.summaries(paths.REFERENCE)
+    files = {file for file, _ in runs.values()}
+    chosen = set(names) or files
+    index = {use: of_use for use, of_use in _read(SHIPPED).items() if f"{use.paper}-{use.scale}" in files - chosen}
+    for file in sorted(chosen):
         paper, _, scale = file.rpartition("-")
         if paper in papers.TITLES:
-            index |= search({digest for digest, (name, _) in runs.items() if name == file}, [paper], [scale])
-    _write(folder / FILE, index)
+            of_file = {digest for digest, (name, _) in runs.items() if name == file}
+            needed_by = runs_by_use(paper, scales=[scale])
+            index |= {use: of_use & of_file for use, of_use in needed_by.items() if of_use & of_file}
+    _write(SHIPPED, index)
     shipped.cache_clear()
 
 
-def known(store: Path) -> Mapping[str, list[Use]]:
-    """The recorded places of the runs of a store; empty if none were recorded with this version of the code."""
-    code, index = _read(store / FILE)
-    return index if code == version() else {}
-
-
-def remember(store: Path, digests: Collection[str]) -> Mapping[str, list[Use]]:
-    """Search the places of runs and record them in the store if it has room; [] for a run that is in no table."""
-    index = {**known(store), **dict.fromkeys(digests, []), **search(digests)}
-    with suppress(OSError):
-        _write(store / FILE, index, version())
+def _by_run(uses: Uses) -> Places:
+    index: dict[str, list[Use]] = {}
+    for use, digests in uses.items():
+        for digest in digests:
+            index.setdefault(digest, []).append(use)
     return index
 
 
-def _read(path: Path) -> tuple[str, Places]:
-    """Code version and places in a file; empty without a valid file."""
+@cache
+def _code() -> str:
+    """Return a fingerprint of the package and the printed values, of which any may change a table."""
+    files = sorted([*paths.PACKAGE.rglob("*.py"), *paths.PACKAGE.rglob("*.csv"), *paths.PAPER_VALUES.glob("*.*")])
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def _read(path: Path, code: str = "") -> Uses:
+    """Return what a file keeps for this code; {} without a valid file."""
     try:
         record = json.loads(read(path))
-        index = {digest: [_place(text) for text in texts] for digest, texts in record["places"].items()}
-        return record["code"], index
+        uses = {Use(*text.split()): frozenset(map(str, digests)) for text, digests in record["uses"].items()}
+        return uses if record["code"] == code else {}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # missing or malformed
-        return "", {}
+        return {}
 
 
-@cache
-def _place(text: str) -> Use:
-    """Parses a place; raises ValueError for an invalid text."""
-    paper, name, scale = text.split(" ")
-    papers.spec(paper, name)
-    return Use(paper, name, scale_name(scale))
-
-
-def _write(path: Path, places: Places, code: str = "") -> None:
-    lines = (f"{json.dumps(digest)}: {json.dumps([' '.join(p) for p in places[digest]])}" for digest in sorted(places))
-    text = ",\n".join(lines)
-    write(path, f'{{"code": {json.dumps(code)}, "places": {{\n{text}\n}}}}\n'.encode())
+def _write(path: Path, uses: Uses, code: str = "") -> None:
+    record = {"code": code, "uses": {" ".join(use): sorted(digests) for use, digests in uses.items()}}
+    write(path, json.dumps(record, indent=0).encode())

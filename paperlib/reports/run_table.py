@@ -61,7 +61,7 @@ def finished(store: Path, own: Listing | None = None) -> Iterator[Finished]:
 
     own: those of the store, where they have been read already.
     """
-    known = {**index.shipped(), **index.known(store)}
+    known = {**index.places(search=False), **index.shipped()}
     here = (own or finished_runs(store)).runs
     for digest, run in here.items():
         yield Finished(DEFAULTS | run.described, run.summary, known.get(digest, []), folder=store / digest)

@@ -309,29 +309,11 @@ def test_a_run_whose_folder_is_a_link_is_refused_and_its_target_stays(tiny, tmp_
 @pytest.mark.parametrize(
     "content", [*SHAPES, b"0" * 64 + b"\n{}", b'{"a": [1, 2, 3]}'], ids=range(len(SHAPES) + 2)
 )  # fmt: skip
-@pytest.mark.parametrize("name", ["index.json", "places.json"])
-def test_an_index_of_another_shape_is_made_anew(tiny, two, name, content, record_property):
+def test_an_index_of_another_shape_is_made_anew(tiny, two, content, record_property):
     e, store = two
     before = finished_runs(store)
-    (store / name).write_bytes(content)
+    (store / "index.json").write_bytes(content)
     assert finished_runs(store) == before
     results.ResultBrowser(store, "")
     assert finished_runs(store) == before
     record_property("bad inputs", 1)
-
-
-@pytest.mark.parametrize(
-    "kept",
-    [
-        {"code": 3, "places": []},
-        {"code": "", "places": {"a": "b"}},
-        {"code": "x", "places": {"a": ["no T5 small"]}},
-        {"code": "x", "places": {"a": ["gc_fed T5 huge"]}},
-        {"code": "x", "places": {"a": ["gc_fed T999 small"]}},
-    ],
-)
-def test_places_that_do_not_exist_are_not_known(check, two, kept, monkeypatch):
-    e, store = two
-    monkeypatch.setattr("paperlib.papers.index.version", lambda: "x")
-    (store / "places.json").write_text(json.dumps(kept))
-    check(e, store, bad=False)

@@ -124,21 +124,16 @@ class ResultBrowser(Explorer):
         more = f", of which the first {ROWS} are listed" if len(fitting) > ROWS else ""
         count = f"{len(fitting):,} of {len(self.runs):,} runs fit{more}."
         self.count.value = Markup('<p aria-live="polite">{}</p>{}').format(count, unreadable(self.unreadable))
-        unplaced = len(self._unplaced())
+        own = set(self.runs.index[self.runs.file == ""]) - index.shipped().keys()
+        unplaced = 0 if own and index.places(search=False) else len(own)
         self.search.description = f"Find the tables of {unplaced} runs made here (some seconds)"
         self.search.layout.display = "" if unplaced else "none"
 
-    def _unplaced(self) -> list[str]:
-        """Runs of this machine of which it is not known in which tables they stand."""
-        known = {**index.shipped(), **index.known(self.store)}
-        return [digest for digest in self.runs.index[self.runs.file == ""] if digest not in known]
-
     def _search(self) -> None:
         self.search.disabled, self.search.description = True, "Finding the tables ..."
-        digests = self._unplaced()
 
         async def search() -> None:
-            await asyncio.to_thread(index.remember, self.store, digests)
+            await asyncio.to_thread(index.places)
             self._read()
             self._filter, self._latest = (), None
             self.search.disabled = False
