@@ -88,6 +88,7 @@ def test_the_runs_of_the_row_are_made_beside_shipped_ones_and_no_others(twin, tm
     ("asked", "sentence"),
     [
         ({"name": "T5", "add": ["twim"]}, r"unknown method 'twim' \(did you mean 'twin'\?\)"),
+        ({"name": "T5", "add": "twin"}, r"add is 'twin', but must be a list of methods: \['twin'\]"),
         ({"name": "T8", "add": ["twin"]}, "only a table with a row for each method"),
         ({"name": "T1", "add": ["twin"]}, "only a table with a row for each method"),
         ({"name": "T5", "add": ["twin"], "scale": "best"}, "added methods need runs"),

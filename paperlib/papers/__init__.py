@@ -108,6 +108,8 @@ class Request:
             whole(name, getattr(self, name), 1)
         if not isinstance(self.store, Path | str | None):
             raise ValueError(f"store is {quote(self.store)}, but must be a folder, or None for the usual one")
+        if isinstance(self.add, str):
+            raise ValueError(f"add is {quote(self.add)}, but must be a list of methods: [{quote(self.add)}]")
         if self.only is not None:
             check_only(self.only)
 
