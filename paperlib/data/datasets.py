@@ -163,15 +163,13 @@ def available(name: str, data_dir: Path | str | None = None, image_size: int | N
     return name in DATASETS and sources.present(name, root)
 
 
-def training_labels(
-    name: str, train_size: int | None = None, data_dir: Path | str | None = None
-) -> tuple[Tensor, Tensor | None]:
+def training_labels(name: str, train_size: int | None = None) -> tuple[Tensor, Tensor | None]:
     """Labels int64 [N] of the training images of a set, and their writers [N] or None; a partition needs no images.
 
     train_size: of the first n images (default: all). The results are cached: treat the tensors as read-only. Raises
     ValueError like `load`.
     """
-    root = data_directory(data_dir)
+    root = data_directory()
     labels, writers = _training_labels(name, root, fingerprint(name, SMALLEST, root))
     n = _count("train_size", _size("train_size", train_size), labels, f"training images of data set '{name}'")
     return labels[:n], None if writers is None else writers[:n]

@@ -4,7 +4,6 @@ errors: float64 [C], share of each class that a model gets wrong, eps in the pap
 label counts or shares, pi in the paper. Clients share the distributions within a class and differ in the priors only.
 """
 
-import torch
 from torch import Tensor
 
 
@@ -33,39 +32,3 @@ def client_accuracy(errors: Tensor, priors: Tensor) -> float:
     Exact, where test sets cut out for the clients would estimate it.
     """
     return 100 * (1 - adaptability_risk(errors, priors))
-
-
-def adverse_priors(prior: Tensor, errors: Tensor, clients: int, theta: float) -> Tensor:
-    """The prior [C] of each of the other clients that Theorem 1 constructs against a model with unequal errors.
-
-    prior: [C], of the client whose model it is. The mean prior of all clients becomes 1/C, with theta / clients moved
-    from the best class s to the worst class r, so that the risk is mean(eps) + theta / clients (eps_r - eps_s). A
-    negative theta swaps the roles and favors the model. For 0 < theta < 1/C it works whenever clients > classes.
-    Raises ValueError if an entry would be negative, if all errors are equal (no priors change the risk then), and if
-    there is no other client.
-    """
-    if clients < 2:
-        raise ValueError(f"clients = {clients} leaves no other client whose prior could be chosen; take 2 or more")
-    prior, errors = prior.double(), errors.double()
-    classes, worst, best = len(errors), int(errors.argmax()), int(errors.argmin())
-    if errors[worst] == errors[best]:
-        raise ValueError(f"all errors are {float(errors[0]):g}: no priors make such a model better or worse")
-    shift = torch.zeros(classes, dtype=torch.float64)
-    shift[worst], shift[best] = theta, -theta
-    others = 1 / classes + (1 / classes - prior + shift) / (clients - 1)
-    if (others < 0).any():
-        c = int(others.argmin())
-        raise ValueError(
-            f"with {clients} clients and {classes} classes the other clients' share of class {c} would be "
-            f"{float(others[c]):.6f}: its own share {float(prior[c]):g} is too large for theta = {theta:g}"
-        )
-    return others
-
-
-def worst_risk(prior: Tensor, errors: Tensor, clients: int) -> float:
-    """Largest risk that any priors of the other clients give: all of them hold the worst class only.
-
-    Theorem 1 holds for a model and its client's ``prior`` [C] exactly if this exceeds mean(eps).
-    """
-    errors = errors.double()
-    return float((errors @ prior.double() + (clients - 1) * errors.max()) / clients)

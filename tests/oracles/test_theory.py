@@ -13,17 +13,16 @@ import fedacd_theory as fedacd
 import fedgps_theory as fedgps
 import fedimpro_theory as fedimpro
 import gc_fed_theory as gc_fed
+from fedacd_theory import adverse_priors, worst_risk
+from fedgps_theory import gaussian_w1
+from fedimpro_analysis import conditional_wasserstein_of_samples
+from fedimpro_theory import finite_draws
 from paperlib.papers.printed import printed_table
 from paperlib.quantities.curves import rounds_to_target
 from paperlib.quantities.ranks import average_ranks, critical_difference, friedman
-from paperlib.quantities.risk import adaptability_risk, adverse_priors, client_accuracy, worst_risk
-from paperlib.quantities.variance import finite_draws, gradient_variance, mixed_gradients, reduction
-from paperlib.quantities.wasserstein import (
-    conditional_wasserstein,
-    conditional_wasserstein_of_samples,
-    empirical_w1,
-    gaussian_w1,
-)
+from paperlib.quantities.risk import adaptability_risk, client_accuracy
+from paperlib.quantities.variance import gradient_variance, mixed_gradients, reduction
+from paperlib.quantities.wasserstein import conditional_wasserstein, empirical_w1
 from paperlib.random_streams import rng
 
 CHECKS = [

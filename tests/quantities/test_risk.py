@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from paperlib.quantities.risk import adaptability_risk, adverse_priors, client_accuracy
+from fedacd_theory import adverse_priors
+from paperlib.quantities.risk import adaptability_risk, client_accuracy
 from paperlib.random_streams import rng
 
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 3])
