@@ -10,17 +10,19 @@ if TYPE_CHECKING:
     from paperlib import papers
     from paperlib.reports.duel import duel
     from paperlib.runs.check import check
+    from paperlib.runs.fairness import fairness_of
     from paperlib.runs.many import run_many
     from paperlib.runs.runner import run
     from paperlib.runs.store import Run
 
-__all__ = ["Experiment", "Run", "__version__", "check", "duel", "papers", "run", "run_many"]
+__all__ = ["Experiment", "Run", "__version__", "check", "duel", "fairness_of", "papers", "run", "run_many"]
 
 # Imported on first use, so that describing an experiment does not import torch.
 HOMES = {
     "Run": "paperlib.runs.store",
     "check": "paperlib.runs.check",
     "duel": "paperlib.reports.duel",
+    "fairness_of": "paperlib.runs.fairness",
     "run": "paperlib.runs.runner",
     "run_many": "paperlib.runs.many",
 }

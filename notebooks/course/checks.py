@@ -75,7 +75,7 @@ class RoundView:
         context = self.method.context
         with worker_pool(1) as pool:
             scores = evaluate(context.net, theta, context.net.initial_buffers(), self.data, pool)
-        return 100 * (1 - scores.errors)
+        return 100 * scores.hits.double() / scores.images
 
 
 def watch(experiment: Experiment, round: int, start: Tensor | None = None) -> RoundView:
@@ -251,7 +251,7 @@ def divergence(weight_divergence: object) -> str:
         LocalModel(k, float(p), w_k, torch.empty(0)) for k, (p, w_k) in enumerate(zip(weights, thetas, strict=True))
     ]
     with worker_pool(1) as pool:
-        progress, scores = Progress(1, thetas[0], torch.empty(0), {}), Scores(0, 0, torch.zeros(10))
+        progress, scores = Progress(1, thetas[0], torch.empty(0), {}), Scores(0, 0, *torch.zeros(2, 10))
         seen = RoundSnapshot(method, progress, models, scores, pool, dataset_of(SETTING))
         expected = MEASURES["weight_divergence"](seen)["weight_divergence"]
     result = call(weight_divergence, thetas, weights)

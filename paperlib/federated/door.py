@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from paperlib.checks import LONGEST_NAME, is_name, meant, named, quote
+from paperlib.quantities.fairness import RECORDED
 
 T = TypeVar("T")
 STEP = ("logits", "logit_loss", "loss", "gradient", "local_step")  # hooks of a local step
@@ -29,7 +30,7 @@ STATES = {"server_init": "server", "aggregate": "server"} | dict.fromkeys(
 # Types of tensors that a run can send, store and read again.
 TYPES = [getattr(torch, name) for name in "float64 float32 float16 int64 int32 int16 int8 uint8 bool".split()]
 # Entries of every row of a history.
-ROW = "round communication_round epoch seconds bytes_up bytes_down test_accuracy test_loss".split()
+ROW = [*"round communication_round epoch seconds bytes_up bytes_down test_accuracy test_loss".split(), *RECORDED]
 # What a hook must leave as it finds it: how to read it, and how to put it back.
 TORCH: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "gradient mode": (torch.is_grad_enabled, torch.set_grad_enabled),

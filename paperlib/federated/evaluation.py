@@ -19,12 +19,13 @@ BATCH, LARGE, LARGE_BATCH, GPU_BATCH = 250, 1_000_000, 64, 2_000
 class Scores:
     """accuracy in percent, loss: mean cross-entropy in nats.
 
-    errors: float64 [C], the error rate of each class; NaN for a class without an image.
+    hits, images: int64 [C], test images of each class that are classified correctly, and all of them.
     """
 
     accuracy: float
     loss: float
-    errors: Tensor
+    hits: Tensor
+    images: Tensor
 
 
 def evaluate(net: Network, theta: Tensor, buffers: Tensor, data: Dataset, pool: Executor) -> Scores:
@@ -38,8 +39,7 @@ def evaluate(net: Network, theta: Tensor, buffers: Tensor, data: Dataset, pool: 
             logits = net(theta, normalise(images, data).to(theta.dtype), buffers=buffers)
             return logits.argmax(1) == labels, cross_entropy(logits, labels, reduction="sum")
 
-    hits, losses = zip(*pool.map(score, range(0, len(y), batch)), strict=True)
-    correct = torch.cat(hits).cpu()  # here the host waits for a GPU, and nowhere before
-    samples, class_hits = (torch.bincount(labels, minlength=data.num_classes) for labels in (y.cpu(), y.cpu()[correct]))
-    errors = 1 - class_hits.double() / samples
-    return Scores(100 * int(correct.sum()) / len(y), sum(torch.stack(losses).tolist()) / len(y), errors)
+    right, losses = zip(*pool.map(score, range(0, len(y), batch)), strict=True)
+    correct = torch.cat(right).cpu()  # here the host waits for a GPU, and nowhere before
+    images, hits = (torch.bincount(labels, minlength=data.num_classes) for labels in (y.cpu(), y.cpu()[correct]))
+    return Scores(100 * int(correct.sum()) / len(y), sum(torch.stack(losses).tolist()) / len(y), hits, images)

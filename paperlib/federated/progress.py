@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from paperlib.federated.client_states import ClientStates
 from paperlib.federated.evaluation import Scores
 from paperlib.federated.method import FedAvg, State
 
-Row = dict[str, float]
+Row = dict[str, Any]  # numbers, and one list, see `paperlib.quantities.fairness`
 
 
 @dataclass

@@ -16,6 +16,7 @@ from paperlib.federated.local import ClientTask, Trained
 from paperlib.federated.method import FedAvg, finish_round
 from paperlib.federated.progress import NO_MEASURES, LocalModel, Measures, Progress, RoundSnapshot, Row
 from paperlib.federated.uploads import Totals
+from paperlib.quantities.fairness import fairness_entries
 from paperlib.random_streams import rng, torch_rng
 from paperlib.timing import part, seconds_now
 
@@ -42,9 +43,9 @@ def simulate(
 ) -> Iterator[Row]:
     """Play the remaining rounds, changing ``progress``; yields one row of measurements per round.
 
-    A round that was evaluated has test_accuracy (percent), test_loss (nats) and what ``measures`` records;
-    all have seconds (training and aggregation), bytes_up and bytes_down (of all sampled clients together). Stops after
-    a round that is not finite.
+    A round that was evaluated has test_accuracy (percent), test_loss (nats), `fairness_entries`, and what ``measures``
+    records; all have seconds (training and aggregation), bytes_up and bytes_down (of all sampled clients together).
+    Stops after a round that is not finite.
     """
     while unfinished(method, progress):
         wanted = measures.local_models and evaluated_now(method.context.experiment, progress.round + 1)
@@ -79,6 +80,7 @@ def _measured(
         assert progress.test is not None
         scores = evaluate(context.net, theta, progress.buffers, progress.test, pool)
         row: Row = {"test_accuracy": scores.accuracy, "test_loss": scores.loss}
+        row |= fairness_entries(scores.hits, scores.images, context.counts)
         snapshot = RoundSnapshot(method, progress, local_models or [], scores, pool, progress.test)
         for measure in measures.functions if progress.finite_models else ():  # nothing of a round without clients
             row |= measure(snapshot)

@@ -20,6 +20,7 @@ from paperlib.oneshot.aggregation import accuracy, logits_of_test_set
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.clients import Clients
 from paperlib.oneshot.ensemble import Ensemble, Model
+from paperlib.quantities.fairness import fairness_entries
 from paperlib.timing import seconds_now
 
 
@@ -30,9 +31,9 @@ def simulate(
 
     Every row has round (epochs so far), communication_round, epoch, seconds (server only, as many runs share the
     clients' training), bytes_up and bytes_down (in the first epoch of a communication round), and the quantities that
-    the method records. Evaluated rows have test_accuracy (percent) and test_loss (nats). The last row of a
-    communication round also has the accuracy of every client's model and of their ensembles, and client_<k>_loss
-    (nats), see `training_loss`. Stops after an epoch that is not finite.
+    the method records. Evaluated rows have test_accuracy (percent), test_loss (nats) and `fairness_entries`. The last
+    row of a communication round also has the accuracy of every client's model and of their ensembles, and
+    client_<k>_loss (nats), see `training_loss`. Stops after an epoch that is not finite.
     """
     e = method.context.experiment
     ensemble: Ensemble | None = None
@@ -55,6 +56,7 @@ def simulate(
         if progress.finite and (t == method.epochs or evaluated_now(e, progress.round)):
             scores = evaluate(method.net, progress.theta, progress.buffers, method.context.data, pool)
             row |= {"test_accuracy": scores.accuracy, "test_loss": scores.loss}
+            row |= fairness_entries(scores.hits, scores.images, method.context.counts)
             if t == method.epochs:
                 row |= _of_clients(method, progress, ensemble, clients)
         yield row

@@ -22,6 +22,7 @@ from paperlib.experiment import HINTS, PLAIN_DEFAULTS
 from paperlib.files import opened, write
 from paperlib.papers import TITLES
 from paperlib.papers.printed import rows_of
+from paperlib.quantities.fairness import HITS
 from paperlib.reports.outputs import check_replaced, check_writable
 from paperlib.reports.run_table import Finished, finished
 from paperlib.runs.store import Store
@@ -81,7 +82,9 @@ def parts(store: Path | str | None = None) -> Iterator[pa.Table]:
     Columns: those of `GROUPS`, and the measures of the histories. Fields that are lists or have names inside are JSON.
     """
     listed = sorted(finished(Store(store).path), key=lambda run: str(run.summary["digest"]))
-    histories = [{name: np.array(numbers, float) for name, numbers in run.history().items()} for run in listed]
+    histories = [
+        {name: np.array(numbers, float) for name, numbers in run.history().items() if name != HITS} for run in listed
+    ]
     measures = sorted({name for history in histories for name in history} - set(GROUPS["history"]))
     for start in range(0, len(listed), CHUNK):
         chunk = listed[start : start + CHUNK]

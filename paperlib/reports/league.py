@@ -94,7 +94,8 @@ def standings(league: Mapping[str, Sequence[Run]], here: Mapping[str, Sequence[R
     """Return one row per method, the best mean first: accuracy, its lead over FedAvg seed by seed, settings and costs.
 
     Intervals are Student's of 95 %; p is that of the lead, corrected by Holm for the number of methods. Time and
-    traffic are those of a round over FedAvg's on the same machine: ``here`` replaces runs of the league. In ``attrs``
+    traffic are those of a round over FedAvg's on the same machine: ``here`` replaces runs of the league. Worst decile
+    and spread are those of `paperlib.quantities.fairness`, NaN for runs whose version did not record them. In ``attrs``
     are the digest of all runs and the BibTeX of all methods but a reader's own.
     """
     runs = {**league, **here}
@@ -111,6 +112,7 @@ def standings(league: Mapping[str, Sequence[Run]], here: Mapping[str, Sequence[R
             "lead": leads[method].mean(), "lead low": lead_low, "lead high": lead_high, "p": p.get(method, np.nan),
             "wins": bool(leads[method].mean() > 0 and p.get(method, 1) < 1 - LEVEL),
             "lr": e.lr, "options": " ".join(f"{k}={v}" for k, v in e.method_options.items()),
+            "worst decile": _mean(of_one, "last10_worst_decile"), "spread": _mean(of_one, "last10_client_spread"),
             "time": _ratio(of_one, base, "seconds"), "traffic": _ratio(of_one, runs[BASE], "bytes_up", "bytes_down"),
         }  # fmt: skip
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
@@ -127,6 +129,11 @@ def holm(p: Mapping[str, float]) -> dict[str, float]:
         largest = max(largest, min(1.0, (len(p) - rank) * np.nan_to_num(p[method], nan=1.0)))
         corrected[method] = largest
     return corrected
+
+
+def _mean(runs: Sequence[Run], name: str) -> float:
+    """Return the mean of an entry of the summaries, NaN where a run has none."""
+    return float(np.array([run.summary.get(name) for run in runs], float).mean())
 
 
 def _ratio(runs: Sequence[Run], base: Sequence[Run], *columns: str) -> float:

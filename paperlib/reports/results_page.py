@@ -29,7 +29,10 @@ POINTS = 40  # of a curve
 CURVES = 3_000  # as many runs have one: more than are shipped, and the page stays below fifty megabytes
 BASELINE = "FedAvg"
 # The columns of the runs that the page shows.
-SHOWN = ("scale", "method", "data set", "setting", "seed", "last 10", "best", "rounds", "from", "finished", "version")
+SHOWN = (
+    "scale", "method", "data set", "setting", "seed", "last 10", "best", "worst decile", "spread", "rounds", "from",
+    "finished", "version",
+)  # fmt: skip
 Records = list[dict[str, Any]]
 
 

@@ -100,6 +100,8 @@ def _row(run: Finished) -> dict[str, Any]:
         "last 10": summary["last10_accuracy"],
         "best": summary["best_accuracy"],
         "final": summary["final_accuracy"],
+        "worst decile": summary.get("last10_worst_decile"),
+        "spread": summary.get("last10_client_spread"),
         "from": "shipped" if run.folder is None else "this machine",
         "paper": papers,
         "options": options,

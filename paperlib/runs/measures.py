@@ -7,7 +7,7 @@ from torch import Tensor
 
 from paperlib.data.batches import normalise
 from paperlib.experiment import Experiment
-from paperlib.federated.evaluation import evaluate
+from paperlib.federated.evaluation import Scores, evaluate
 from paperlib.federated.local import start_visit
 from paperlib.federated.progress import LocalModel, Measures, RoundSnapshot
 from paperlib.methods.fedgps import FedGPS
@@ -31,13 +31,13 @@ def adaptability(snapshot: RoundSnapshot) -> dict[str, float]:
     """
     context, e = snapshot.method.context, snapshot.method.context.experiment
     counts = context.counts[context.sizes > 0]
-    row = {"client_accuracy": client_accuracy(snapshot.scores.errors, counts)}
+    row = {"client_accuracy": client_accuracy(error_rates(snapshot.scores), counts)}
     if snapshot.progress.round < e.rounds:
         return row
     risks, accuracies, to_template, to_uniform = [], [], [], []
     for local in snapshot.local_models:
         scores = evaluate(context.net, local.theta, local.buffers, snapshot.test, snapshot.pool)
-        risks.append(adaptability_risk(scores.errors, counts))
+        risks.append(adaptability_risk(error_rates(scores), counts))
         accuracies.append(scores.accuracy)
         visit = start_visit(context, e.rounds, local.client, local.theta, local.buffers)
         p = label_matrix(context, local.theta, visit)
@@ -46,6 +46,11 @@ def adaptability(snapshot: RoundSnapshot) -> dict[str, float]:
     names = ("adaptability_risk", "local_accuracy", "template_kl", "uniform_kl")
     columns = (risks, accuracies, to_template, to_uniform)
     return row | {name: sum(values) / len(values) for name, values in zip(names, columns, strict=True)}
+
+
+def error_rates(scores: Scores) -> Tensor:
+    """Share of the test images of each class that are classified wrongly, float64 [C]; NaN for a class without one."""
+    return 1 - scores.hits.double() / scores.images
 
 
 def weight_divergence(snapshot: RoundSnapshot) -> dict[str, float]:

@@ -18,6 +18,7 @@ from paperlib.experiment import DEFAULTS, HINTS, address
 from paperlib.federated.progress import Row
 from paperlib.files import DamagedFile, read, read_record
 from paperlib.partition_files import handed_in
+from paperlib.quantities.fairness import HITS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,6 +96,7 @@ IN_SUMMARY = _rules(
 MAY_BE_IN_SUMMARY = _rules(
     {
         "failed_where": _or_none(_is_text),
+        "last10_worst_decile last10_client_spread": _or_none(_number(0, 100)),
         "parameters": _whole(0),
         "classes": _whole(1),
         "gpu_memory_mb": _number(0),
@@ -237,7 +239,11 @@ def _rows(content: bytes) -> list[Row]:
 def _are_rows(rows: list[Any]) -> bool:
     if not all(type(row) is dict for row in rows):
         return False
-    values = [value for row in rows for value in row.values()]  # all at once: a store may have millions
+    # All at once: a store may have millions.
+    values = [value for row in rows for name, value in row.items() if name != HITS]
+    hits = [row[HITS] for row in rows if HITS in row]
+    if not all(type(one) is list and all(type(n) is int and 0 <= n <= MOST for n in one) for one in hits):
+        return False
     if not NUMBERS.issuperset(map(type, values)) or any(abs(value) > MOST for value in values if type(value) is int):
         return False
     for name, (low, high) in IN_ROW.items():

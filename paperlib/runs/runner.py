@@ -6,8 +6,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,6 +21,7 @@ from paperlib.federated.progress import Progress, Row
 from paperlib.federated.simulator import simulate
 from paperlib.oneshot import OneShot, driver, is_one_shot
 from paperlib.oneshot.clients import is_one_shot_average, reading
+from paperlib.quantities.fairness import HITS
 from paperlib.runs.check import check
 from paperlib.runs.devices import chosen_device, current, device_name
 from paperlib.runs.fingerprints import fingerprints, forgive
@@ -30,6 +32,9 @@ from paperlib.runs.records import LONGEST, evaluated
 from paperlib.runs.store import Run, Saver, Store
 from paperlib.version import version
 from paperlib.workers import arithmetic, worker_pool
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def run(
@@ -111,7 +116,7 @@ def _play(
             rows.append(row)
             save(rows, progress)
             if on_round:
-                on_round(row)
+                on_round({name: value for name, value in row.items() if name != HITS})
     finally:
         forgive(save.experiment, save.made_with)
     return rows
@@ -129,12 +134,14 @@ def _finish(shelf: Store, method: FedAvg | OneShot, progress: Progress, rows: li
 
 
 def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progress, rows: list[Row]) -> dict[str, Any]:
-    accuracy = evaluated(rows).test_accuracy.dropna()
-    failed = not progress.finite
+    history, failed = evaluated(rows), not progress.finite
+    accuracy = history.test_accuracy.dropna()
     return {
         "final_accuracy": float(accuracy.iloc[-1]) if len(accuracy) and not failed else None,
         "best_accuracy": float(accuracy.max()) if len(accuracy) else None,
-        "last10_accuracy": float(accuracy.tail(10).mean()) if len(accuracy) and not failed else None,
+        "last10_accuracy": _last10(history, "test_accuracy", failed),
+        "last10_worst_decile": _last10(history, "worst_decile", failed),
+        "last10_client_spread": _last10(history, "client_spread", failed),
         "failed": failed,
         "failed_at": progress.round if failed else None,
         "failed_where": progress.failure,
@@ -150,6 +157,12 @@ def _summary(experiment: Experiment, method: FedAvg | OneShot, progress: Progres
         "machine": _in_turn(progress.machines)[:LONGEST],
         "finished": time.strftime("%Y-%m-%d"),
     }
+
+
+def _last10(history: "pd.DataFrame", column: str, failed: bool) -> float | None:
+    """Return the mean of the last ten evaluations, None where it is not known."""
+    mean = history.reindex(columns=[column])[column].dropna().tail(10).mean()
+    return None if failed or isnan(mean) else float(mean)
 
 
 def _in_turn(places: Counter[str]) -> str:

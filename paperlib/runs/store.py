@@ -77,10 +77,11 @@ ALLOWED = 0.5  # seconds that saving may always take
 class Run:
     """A finished run.
 
-    summary: final_accuracy, best_accuracy, last10_accuracy (percent; mean of the last ten evaluations), failed and
-    failed_at (round of the first NaN or infinity), failed_where (the client or the server), seconds, peak_memory_mb (of
-    the process), gpu_memory_mb (the tensors' peak, of runs on a GPU), bytes_up, bytes_down, digest, version, ...
-    history: one row per evaluated round. A shipped run has no parameters.
+    summary: final_accuracy, best_accuracy, last10_accuracy (percent; mean of the last ten evaluations), likewise
+    last10_worst_decile and last10_client_spread (see `paperlib.quantities.fairness`), failed and failed_at (round of
+    the first NaN or infinity), failed_where (the client or the server), seconds, peak_memory_mb (of the process),
+    gpu_memory_mb (the tensors' peak, of runs on a GPU), bytes_up, bytes_down, digest, version, ...
+    history: one row per evaluated round, with the list class_hits in a column. A shipped run has no parameters.
     """
 
     experiment: Experiment

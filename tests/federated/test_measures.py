@@ -17,6 +17,7 @@ from paperlib.federated.local import ClientTask, train_client
 from paperlib.federated.progress import RoundSnapshot
 from paperlib.federated.simulator import play_round, sampled_clients, simulate
 from paperlib.methods.fedgps import FedGPS
+from paperlib.quantities.fairness import RECORDED
 from paperlib.runs.check import check
 from paperlib.runs.measures import MEASURES, measures_of, prototype_distance, shift
 from paperlib.runs.prepare import dataset_of, prepare
@@ -25,7 +26,7 @@ from paperlib.runs.store import Store
 FEDGPS = {
     "method": "fedgps", "method_options": {"surrogate_images": 20, "surrogate_batch": 16}, "min_samples": 2,
 }  # fmt: skip
-BASIC = ["round", "test_accuracy", "test_loss", "seconds", "bytes_up", "bytes_down"]
+BASIC = ["round", "test_accuracy", "test_loss", "seconds", "bytes_up", "bytes_down", *RECORDED]
 LOCAL = ["adaptability_risk", "local_accuracy", "template_kl", "uniform_kl"]
 
 
@@ -401,8 +402,8 @@ def test_history_has_a_column_per_measured_quantity(tiny, store):
     layers = ("fc1.1.weight", "fc2.0.weight", "classifier.weight")
     expected = ["client_accuracy", "weight_divergence", *LOCAL]
     expected += [f"cka/{s}" for s in stages] + [f"weight_divergence/{s}" for s in stages + layers]
-    assert result.history.columns[:6].tolist() == BASIC
-    assert sorted(result.history.columns[6:]) == sorted(expected)
+    assert result.history.columns[: len(BASIC)].tolist() == BASIC
+    assert sorted(result.history.columns[len(BASIC) :]) == sorted(expected)
     assert result.history["round"].tolist() == [3, 5]
     assert result.history[[name for name in expected if name not in LOCAL]].notna().all().all()
     again = Store(store).finished(e)

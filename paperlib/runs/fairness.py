@@ -1,0 +1,22 @@
+"""Accuracy by class and by client of finished runs."""
+
+import torch
+
+from paperlib.oneshot import is_one_shot
+from paperlib.quantities.fairness import HITS, Fairness, fairness
+from paperlib.runs.prepare import dataset_of, prepare, prepare_one_shot
+from paperlib.runs.store import Run
+
+
+def fairness_of(run: Run) -> Fairness:
+    """Compute accuracy by class and by client at every evaluation of a run: [evaluations, C] and [evaluations, K].
+
+    Raises ValueError for a run whose version did not record the classes, and for a missing data set.
+    """
+    e, hits = run.experiment, run.history.reindex(columns=[HITS])[HITS].dropna().tolist()
+    data = dataset_of(e)
+    if {data.num_classes} != set(map(len, hits)):
+        raise ValueError(f"the history of {e} has no hits of {data.num_classes} classes: run it with resume=False")
+    method = (prepare_one_shot if is_one_shot(e) else prepare)(e, data)[0]
+    images = torch.bincount(data.test_labels, minlength=data.num_classes)
+    return fairness(torch.tensor(hits), images, method.context.counts)
