@@ -260,7 +260,7 @@ def test_a_method_under_another_name_ties_with_the_same_bits(short, register):
     table = duel("same", store=short.store, progress=False)
     assert set(table.index) == {"fedavg", "fedprox", "same"}
     assert list(entries(table.attrs["bibtex"])) == ["fedavg", "fedprox"]
-    columns = ["accuracy", "low", "high", "lead", "lr", "options", "traffic"]
+    columns = ["accuracy", "low", "high", "lead", "lr", "options", "traffic", "worst decile", "spread"]
     assert table.loc["same", columns].tolist() == table.loc["fedprox", columns].tolist()
     (mine, theirs) = (
         short.play([short.shipped["fedprox"][0].experiment.replace(method=m)])[0] for m in ("same", "fedprox")
