@@ -75,6 +75,7 @@ def test_the_record_of_a_table_leads_from_each_value_to_its_runs(folder, paper, 
     finite = {place: ours for place, ours in values.items() if np.isfinite(ours)}
     assert finite.keys() <= cells.keys()
     accuracies = {place: ours for place, ours in finite.items() if paper != "fedgps" or place[1].endswith("accuracy")}
+    assert len(accuracies) > 20
     for place in accuracies.keys() - saved.targets:
         digests = [digest for of_seed in cells[place].values() for digest in of_seed]
         assert mean(digests, READ[paper, name]) == pytest.approx(values[place], abs=1e-4), place
