@@ -236,22 +236,6 @@ def check_fields(names: Iterable[str], start: str = "") -> None:
             raise ValueError(f"{start}no field {quote(name)}{hint}; the fields are {', '.join(DEFAULTS)}")
 
 
-def field_and_value(word: str) -> tuple[str, Any]:
-    """Field and value of ``field=value`` from the command line; the value in JSON or plain text.
-
-    Raises ValueError for another form and for a name that is no field of an `Experiment`.
-    """
-    name, given, text = word.partition("=")
-    if not given:
-        raise ValueError(f"{quote(word)} is not of the form field=value")
-    check_fields([name], f"{quote(word)}: ")
-    text = {"None": "null", "True": "true", "False": "false"}.get(text, text)  # as Python and Hydra write them
-    try:
-        return name, json.loads(text)
-    except (ValueError, RecursionError):
-        return name, text
-
-
 HINTS = get_type_hints(Experiment)
 FLOATS = [name for name, hint in HINTS.items() if float in (hint, *get_args(hint))]
 DEFAULTS = {f.name: {} if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(Experiment)}

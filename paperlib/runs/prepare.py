@@ -43,7 +43,7 @@ def _held_out(data: Dataset, n: int) -> Dataset:
 
 def parts_of(experiment: Experiment, data: Dataset) -> Partition:
     """The samples of every client of an experiment."""
-    return _divided(experiment, data.train_labels, data.writers)
+    return divided(experiment, data.train_labels, data.writers)
 
 
 def check_parts(experiments: Iterable[Experiment]) -> None:
@@ -56,10 +56,11 @@ def check_parts(experiments: Iterable[Experiment]) -> None:
         for e in experiments
     }
     for e in unlike.values():
-        _divided(e, *training_labels(e.dataset, e.train_size))
+        divided(e, *training_labels(e.dataset, e.train_size))
 
 
-def _divided(e: Experiment, labels: Tensor, writers: Tensor | None) -> Partition:
+def divided(e: Experiment, labels: Tensor, writers: Tensor | None) -> Partition:
+    """The samples of every client, of training images with ``labels`` [N] and ``writers`` [N]."""
     return partition(
         labels,
         e.partition,
