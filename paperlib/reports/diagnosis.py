@@ -131,7 +131,8 @@ def facts_of(e: Experiment) -> Facts:
     """Compute the facts on the clients and the steps of a run of many rounds."""
     method = build(e.method, e.method_options)
     parts = divided(e, *training_labels(e.dataset, e.train_size))
-    steps = [e.local_epochs * -(-round(len(part) * e.sample_share) // e.batch_size) for part in parts]
+    seen = [e.epoch_sizes(round(len(part) * e.sample_share)) for part in parts]
+    steps = [sum(-(-n // e.batch_size) for n in of_epochs) for of_epochs in seen]
     server = max(
         (getattr(method, option) for kind, option in MOMENTUM.items() if isinstance(method, kind)), default=0.0
     )

@@ -156,7 +156,8 @@ def profile(
         if trace is not None:
             _trace(play, on, Path(trace))
         forgive(e, made_with)
-    samples = sum(int(method.context.sizes[sampled_clients(e, number)].sum()) for number in numbers) * e.local_epochs
+    sampled = [client for number in numbers for client in sampled_clients(e, number)]
+    samples = sum(sum(e.epoch_sizes(n)) for n in method.context.sizes[sampled].tolist())
     table = pd.DataFrame(seconds, index=pd.Index(numbers, name="round"), columns=list(PARTS))
     return Profile(experiment, on, chosen, table, whole, samples, evaluated)
 
