@@ -31,6 +31,8 @@ class Experiment:
         concentration, or the number of classes per client. A partition that is handed in as a file or as indices (see
         `paperlib.partition_files.keep`) is held as the SHA-256 of its indices; clients, left at its default, becomes
         their number, alpha None and partition_seed 0.
+    image_noise, image_rotation: feature skew, see `paperlib.data.skew.skewed`: standard deviation of the noise on the
+        last client's images, and the angle in degrees by which they are turned; 0 is none.
     sample_share: share of its samples that each client keeps, of every class if possible (1 in the papers).
     sampled: clients per round, drawn uniformly without replacement. rounds: communication rounds.
     local_epochs, batch_size: passes over a client's samples per round, in mini-batches.
@@ -95,6 +97,8 @@ class Experiment:
     pixels: str = option("standard", choices=("standard", "unit"))
     evaluate_on: str = option("test", choices=("test", "validation"))
     local_steps: int | None = option(None, at_least=1)
+    image_noise: float = option(0.0, at_least=0)
+    image_rotation: float = option(0.0, at_least=0, at_most=360)
 
     def __new__(cls, *_: object, **fields: object) -> "Experiment":
         check_fields(fields, "Experiment: ")  # before Python says no more than that an argument is unexpected

@@ -205,7 +205,8 @@ BAD: dict[str, st.SearchStrategy[Any]] = {
     "width": bad_numbers(lambda x: 0 < x <= 100),
     "sample_share": bad_numbers(lambda x: 0 < x <= 1),
     "momentum": bad_numbers(lambda x: 0 <= x < 1),
-    "weight_decay": bad_numbers(lambda x: 0 <= x <= LARGEST),
+    **{name: bad_numbers(lambda x: 0 <= x <= LARGEST) for name in ("weight_decay", "image_noise")},
+    "image_rotation": bad_numbers(lambda x: 0 <= x <= 360),
     "augment": bad_names(AUGMENTATIONS).filter(lambda x: not isinstance(x, bool)),
     "method_options": (strings | st.integers() | st.none() | objects).filter(lambda x: not isinstance(x, dict)),
     "measure": strings | st.integers() | st.none() | objects.filter(lambda x: x not in ((), [])

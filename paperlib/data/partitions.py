@@ -175,6 +175,15 @@ def _iid(request: Request, stream: Generator) -> list[np.ndarray]:
     return np.array_split(stream.permutation(len(request.labels)), request.clients)
 
 
+def _quantity(request: Request, stream: Generator) -> list[np.ndarray]:
+    """Shares q ~ Dir(alpha) of all samples, whatever their labels, so that clients differ in size alone.
+
+    Li et al. 2022, "Federated learning on non-IID data silos: An experimental study" (NIID-Bench), where alpha is beta.
+    Its public code draws until the smallest client has 10 samples: min_samples.
+    """
+    return _draw_dirichlet(replace(request, labels=np.zeros_like(request.labels), classes=1), stream)
+
+
 def _dirichlet_two_classes(request: Request, stream: Generator) -> list[np.ndarray]:
     """Capped, and every client has at least two classes: by exchanges within a draw, then by redraws (FedNH's code).
 
@@ -334,4 +343,5 @@ PARTITIONS: dict[str, Kind] = {
     "classes_per_client": Kind(_classes_per_client, True),
     "two_classes": Kind(_two_classes, False),
     "natural": Kind(_natural, False),
+    "quantity": Kind(_quantity, True),
 }
