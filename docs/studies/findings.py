@@ -6,11 +6,12 @@ python docs/studies/findings.py
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from paperlib import papers
 from paperlib.papers.catalogue import PAPERS
 from paperlib.paths import ROOT
-from paperlib.quantities.agreement import LEVEL, discovery_line
+from paperlib.quantities.agreement import LEVEL
 from paperlib.reports import markdown
 from paperlib.reports.scorecard import ALL, COMPARED, Scorecard, scorecard
 from paperlib.reports.scorecard_page import (
@@ -88,6 +89,16 @@ def decided_claims(card: Scorecard) -> str:
             source = f"{row['from']}; {row['scale']}"
             lines.append([title, row["claim"], row["printed"], f"**{row['verdict']}**", row["ours"], source])
     return markdown.table(["paper", "claim", "printed", "verdict", "ours", "from"], lines)
+
+
+def discovery_line(p: ArrayLike, rate: float = 1 - LEVEL) -> float:
+    """The largest p value of n hypotheses that is rejected at a false discovery rate; 0 if none is.
+
+    p: [n] (Benjamini and Hochberg 1995, Section 3.1).
+    """
+    ordered = np.sort(np.asarray(p, dtype=np.float64))
+    rejected = ordered[ordered <= rate * np.arange(1, len(ordered) + 1) / len(ordered)]
+    return float(rejected[-1]) if len(rejected) else 0.0
 
 
 def contests(card: Scorecard) -> str:

@@ -14,7 +14,7 @@ from torch.nn.functional import softmax
 
 from paperlib.display import plots
 from paperlib.methods.math.label_matrix import shift_matrix
-from paperlib.quantities.risk import adaptability_risk, adverse_priors, worst_risk
+from paperlib.quantities.risk import adaptability_risk, adverse_priors
 from paperlib.random_streams import rng
 from statements import Statement, check
 from theory_plots import draw, over_range, shade
@@ -27,6 +27,15 @@ ERRORS = torch.tensor([0.1, 0.5, 0.2, 0.3, 0.4], dtype=torch.float64)
 def risk_against(prior: Tensor, errors: Tensor, others: Tensor, clients: int) -> float:
     """Risk of a model whose client has ``prior`` [C] while every other client has ``others`` [C]."""
     return adaptability_risk(errors, torch.stack([prior, *[others] * (clients - 1)]))
+
+
+def worst_risk(prior: Tensor, errors: Tensor, clients: int) -> float:
+    """Largest risk that any priors of the other clients give: all of them hold the worst class only.
+
+    Theorem 1 holds for a model and its client's ``prior`` [C] exactly if this exceeds mean(eps).
+    """
+    errors = errors.double()
+    return float((errors @ prior.double() + (clients - 1) * errors.max()) / clients)
 
 
 def some_good_classes(classes: int, good: int) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from paperlib.display import plots
-from paperlib.quantities.variance import finite_draws, gradient_variance, mixed_gradients, reduction
+from paperlib.quantities.variance import gradient_variance, mixed_gradients, reduction
 from paperlib.quantities.wasserstein import conditional_wasserstein, empirical_w1
 from paperlib.random_streams import rng
 from statements import Statement, check
@@ -146,6 +146,18 @@ def theorem_4_1_figure() -> tuple[Figure, pd.DataFrame]:
 
 
 # -- Theorem 4.2
+
+
+def finite_draws(single: float, real: Tensor, drawn: Tensor) -> float:
+    """Return the variance of `mixed_gradients` that Theorem 4.2 omits: its addition if clients draw independently.
+
+    single: variance E||g_hat - E g_hat||^2 of the gradient of one synthetic sample. real, drawn: n_m and n_hat_m, [M].
+    The addition is sum_m p_m (1 - p_m) share_m^2 single / n_hat_m with share_m = n_hat_m / (n_m + n_hat_m) and p_m in
+    proportion to n_m + n_hat_m; for M alike clients (N_hat / (N + N_hat))^2 (1 - 1/M) single / n_hat. None draw: 0.
+    """
+    real, drawn = real.double(), drawn.double()
+    p = (real + drawn) / (real + drawn).sum()
+    return float((p * (1 - p) * drawn / (real + drawn).square()).sum() * single)
 
 
 def scalar_gradient(w: float, h: ArrayLike, y: ArrayLike) -> Tensor:

@@ -129,16 +129,6 @@ def p_value(differences: ArrayLike) -> float:
     return float(2 * stdtr(differences.size - 1, -abs(differences.mean() / error)))
 
 
-def discovery_line(p: ArrayLike, rate: float = 1 - LEVEL) -> float:
-    """The largest p value of n hypotheses that is rejected at a false discovery rate; 0 if none is.
-
-    p: [n] (Benjamini and Hochberg 1995, Section 3.1).
-    """
-    ordered = np.sort(np.asarray(p, dtype=np.float64))
-    rejected = ordered[ordered <= rate * np.arange(1, len(ordered) + 1) / len(ordered)]
-    return float(rejected[-1]) if len(rejected) else 0.0
-
-
 def signed_rank(differences: ArrayLike, rope: float, seed: int = 0) -> tuple[float, float, float]:
     """Bayesian signed-rank test (Benavoli et al. 2014): probabilities that the differences are below, within, above.
 

@@ -60,12 +60,3 @@ def adverse_priors(prior: Tensor, errors: Tensor, clients: int, theta: float) ->
             f"{float(others[c]):.6f}: its own share {float(prior[c]):g} is too large for theta = {theta:g}"
         )
     return others
-
-
-def worst_risk(prior: Tensor, errors: Tensor, clients: int) -> float:
-    """Largest risk that any priors of the other clients give: all of them hold the worst class only.
-
-    Theorem 1 holds for a model and its client's ``prior`` [C] exactly if this exceeds mean(eps).
-    """
-    errors = errors.double()
-    return float((errors @ prior.double() + (clients - 1) * errors.max()) / clients)

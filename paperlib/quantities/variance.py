@@ -30,15 +30,3 @@ def mixed_gradients(gradients: Tensor, synthetic: Tensor, real: Tensor, drawn: T
 def reduction(real: Tensor, drawn: Tensor) -> float:
     """N^2 / (N + N_hat)^2, the factor on the high part's variance (Theorem 4.2); 1/4 if N_hat = N."""
     return float((real.sum() / (real.sum() + drawn.sum())) ** 2)
-
-
-def finite_draws(single: float, real: Tensor, drawn: Tensor) -> float:
-    """Return the variance of `mixed_gradients` that Theorem 4.2 omits: its addition if clients draw independently.
-
-    single: variance E||g_hat - E g_hat||^2 of the gradient of one synthetic sample. real, drawn: n_m and n_hat_m, [M].
-    The addition is sum_m p_m (1 - p_m) share_m^2 single / n_hat_m with share_m = n_hat_m / (n_m + n_hat_m) and p_m in
-    proportion to n_m + n_hat_m; for M alike clients (N_hat / (N + N_hat))^2 (1 - 1/M) single / n_hat. None draw: 0.
-    """
-    real, drawn = real.double(), drawn.double()
-    p = (real + drawn) / (real + drawn).sum()
-    return float((p * (1 - p) * drawn / (real + drawn).square()).sum() * single)

@@ -66,23 +66,6 @@ def conditional_wasserstein(p_x: ArrayLike, p_y: ArrayLike, distances: ArrayLike
     return ConditionalWasserstein(float(weight[both] @ distances[both]), float(weight[~both].sum()))
 
 
-def conditional_wasserstein_of_samples(
-    x: ArrayLike, labels_x: ArrayLike, y: ArrayLike, labels_y: ArrayLike, metric: str = "euclidean"
-) -> ConditionalWasserstein:
-    """C_d of two labelled samples: points [n, d] and [m, d], labels int [n] and [m]; W_c by `empirical_w1`.
-
-    Raises ValueError as `empirical_w1`.
-    """
-    x, y = _points(x), _points(y)
-    labels_x, labels_y = np.asarray(labels_x), np.asarray(labels_y)
-    classes = np.union1d(labels_x, labels_y)
-    of_x, of_y = (labels_x == classes[:, None]), (labels_y == classes[:, None])  # [C, n], [C, m]
-    distances = [
-        empirical_w1(x[a], y[b], metric) if a.any() and b.any() else np.nan for a, b in zip(of_x, of_y, strict=True)
-    ]
-    return conditional_wasserstein(of_x.mean(1), of_y.mean(1), distances)
-
-
 def _differences(mu_1: ArrayLike, sigma_1: ArrayLike, mu_2: ArrayLike, sigma_2: ArrayLike) -> list[NDArray[np.float64]]:
     """|mu_1 - mu_2| and |sigma_1 - sigma_2|, of one shape, once the sigmas are known to be standard deviations."""
     for name, sigma in (("sigma_1", sigma_1), ("sigma_2", sigma_2)):

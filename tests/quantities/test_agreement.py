@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from findings import discovery_line
 from scipy import stats
 
 from paperlib.quantities import agreement
@@ -9,7 +10,6 @@ from paperlib.quantities.agreement import (
     Ranking,
     ceiling,
     correlation_interval,
-    discovery_line,
     mean_interval,
     p_value,
     rank_correlation,

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from paperlib.quantities.variance import finite_draws, gradient_variance, mixed_gradients, reduction
+from fedimpro_theory import finite_draws
+from paperlib.quantities.variance import gradient_variance, mixed_gradients, reduction
 from paperlib.random_streams import torch_rng
 
 

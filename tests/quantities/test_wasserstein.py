@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm, wasserstein_distance
 
+from fedimpro_analysis import conditional_wasserstein_of_samples
 from paperlib.quantities.wasserstein import (
     conditional_wasserstein,
-    conditional_wasserstein_of_samples,
     empirical_w1,
     gaussian_w1,
 )
