@@ -26,8 +26,9 @@ from paperlib.federated.simulator import play_round, sampled_clients, simulate
 from paperlib.methods import FedAvg
 from paperlib.papers import experiments
 from paperlib.reports.markdown import write_between
+from paperlib.runs.devices import arithmetic
 from paperlib.runs.prepare import prepare
-from paperlib.workers import arithmetic, worker_pool
+from paperlib.workers import worker_pool
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 ENGINES = ("sequential", "captured")

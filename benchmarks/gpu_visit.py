@@ -28,9 +28,10 @@ from paperlib.federated.simulator import play_round
 from paperlib.papers import shipped_runs
 from paperlib.papers.collection import finished
 from paperlib.papers.scales import with_stand_in
+from paperlib.runs.devices import arithmetic
 from paperlib.runs.prepare import prepare
 from paperlib.runs.store import Store
-from paperlib.workers import arithmetic, worker_pool
+from paperlib.workers import worker_pool
 
 SECONDS = 560
 STEPS_END = 0.25  # share of the time after which no other step is measured

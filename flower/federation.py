@@ -33,8 +33,9 @@ from paperlib.federated.progress import Progress
 from paperlib.federated.simulator import Round, evaluated_now
 from paperlib.oneshot import is_one_shot
 from paperlib.runs.check import check
+from paperlib.runs.devices import arithmetic
 from paperlib.runs.prepare import dataset_of, prepare
-from paperlib.workers import Workers, arithmetic, worker_pool
+from paperlib.workers import Workers, worker_pool
 
 
 class Federated(Strategy):

@@ -31,9 +31,13 @@ class Experiment:
         concentration, or the number of classes per client. A partition that is handed in as a file or as indices (see
         `paperlib.partition_files.keep`) is held as the SHA-256 of its indices; clients, left at its default, becomes
         their number, alpha None and partition_seed 0.
+    image_noise, image_rotation: feature skew, see `paperlib.data.skew.skewed`: standard deviation of the noise on the
+        last client's images, and the angle in degrees by which they are turned; 0 is none.
     sample_share: share of its samples that each client keeps, of every class if possible (1 in the papers).
     sampled: clients per round, drawn uniformly without replacement. rounds: communication rounds.
     local_epochs, batch_size: passes over a client's samples per round, in mini-batches.
+    local_steps: takes the place of local_epochs: in a round every client takes so many steps, whatever its number of
+        samples. It goes through them in a new order as often as that needs, and leaves the last pass at its last step.
     last_batch: an incomplete last batch is kept ("keep"), or filled with the client's first samples ("pad", as GC-Fed's
         authors do).
     augment: True: random crop (padding of an eighth of the width, rounded up) and horizontal flip of training images;
@@ -92,6 +96,9 @@ class Experiment:
     client_models: tuple[str, ...] = ()
     pixels: str = option("standard", choices=("standard", "unit"))
     evaluate_on: str = option("test", choices=("test", "validation"))
+    local_steps: int | None = option(None, at_least=1)
+    image_noise: float = option(0.0, at_least=0)
+    image_rotation: float = option(0.0, at_least=0, at_most=360)
 
     def __new__(cls, *_: object, **fields: object) -> "Experiment":
         check_fields(fields, "Experiment: ")  # before Python says no more than that an argument is unexpected
@@ -143,12 +150,20 @@ class Experiment:
             (_sound if own[name].__hash__ else _check_field)(name, own[name])
         if log(self.lr) + (self.rounds - 1) * log(self.lr_decay) > log(LARGEST):
             raise ValueError(f"lr_decay is {self.lr_decay}: lr would grow beyond {LARGEST:.4g} in {self.rounds} rounds")
+        if self.local_steps is not None and self.local_epochs != DEFAULTS["local_epochs"]:
+            raise ValueError(f"local_epochs is {self.local_epochs}, but must be 1 with local_steps={self.local_steps}")
         if self.sampled > self.clients:
             raise ValueError(f"sampled is {self.sampled}, but there are only {self.clients} clients")
         least = self.clients * max(self.min_samples, 1)
         if self.train_size is not None and self.train_size < least:
             each = f"{self.clients} clients with at least {max(self.min_samples, 1)} samples each"
             raise ValueError(f"train_size is {self.train_size}, too few for {each}: it must be at least {least}")
+
+    def epoch_sizes(self, n: int) -> list[int]:
+        """Return how many of its n samples a client sees in each local epoch of a round."""
+        per_epoch = max(-(-n // self.batch_size), 1)
+        steps = self.local_steps or self.local_epochs * per_epoch
+        return [min(n, (steps - taken) * self.batch_size) for taken in range(0, steps, per_epoch)]
 
     @cached_property
     def digest(self) -> str:
@@ -234,22 +249,6 @@ def check_fields(names: Iterable[str], start: str = "") -> None:
         if name not in DEFAULTS:
             hint = meant(SYNONYMS.get(name, name), DEFAULTS)
             raise ValueError(f"{start}no field {quote(name)}{hint}; the fields are {', '.join(DEFAULTS)}")
-
-
-def field_and_value(word: str) -> tuple[str, Any]:
-    """Field and value of ``field=value`` from the command line; the value in JSON or plain text.
-
-    Raises ValueError for another form and for a name that is no field of an `Experiment`.
-    """
-    name, given, text = word.partition("=")
-    if not given:
-        raise ValueError(f"{quote(word)} is not of the form field=value")
-    check_fields([name], f"{quote(word)}: ")
-    text = {"None": "null", "True": "true", "False": "false"}.get(text, text)  # as Python and Hydra write them
-    try:
-        return name, json.loads(text)
-    except (ValueError, RecursionError):
-        return name, text
 
 
 HINTS = get_type_hints(Experiment)

@@ -3,7 +3,6 @@
 No operation is divided among threads, so the bits of a run do not depend on the number of cores.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -62,25 +61,6 @@ def torch_defaults() -> Iterator[None]:
         for kind in filter(torch.is_autocast_enabled, ("cpu", "cuda")):
             held.enter_context(torch.autocast(kind, enabled=False))
         yield
-
-
-@contextmanager
-def arithmetic(precision: str) -> Iterator[None]:
-    """Float32 arithmetic of a GPU: factors of a product are rounded only for ``precision`` "tf32".
-
-    For "bfloat16" those of a convolution may be, where autocast has left one in float32. The GPU's libraries use
-    deterministic algorithms and do not benchmark. Nothing changes on a CPU.
-    """
-    # cuBLAS reads this at the first matrix product; without it the order of a sum may vary.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.allow_tf32, matmul.allow_tf32, cudnn.deterministic, cudnn.benchmark
-    cudnn.allow_tf32, matmul.allow_tf32 = precision != "float32", precision == "tf32"
-    cudnn.deterministic, cudnn.benchmark = True, False
-    try:
-        yield
-    finally:
-        cudnn.allow_tf32, matmul.allow_tf32, cudnn.deterministic, cudnn.benchmark = before
 
 
 def _prepare_thread() -> None:

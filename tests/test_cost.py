@@ -23,6 +23,15 @@ def test_a_run_costs_its_samples_and_its_evaluations():
     assert cost.passes(E.replace(sample_share=0.5)) == pytest.approx(trained / 2 + 20 * 10_000 / 3)
 
 
+def test_local_steps_cost_the_batches_of_a_client_of_mean_size():
+    evaluations = 20 * 10_000 / 3
+    steps = E.replace(local_epochs=1, local_steps=30)  # 600 samples are 12 batches
+    assert cost.passes(E.replace(local_epochs=1, local_steps=24)) == cost.passes(E)
+    assert cost.passes(steps) == pytest.approx(20 * 10 * 30 * 50 + evaluations)
+    assert cost.passes(steps.replace(train_size=1000)) == pytest.approx(20 * 10 * 30 * 10 + evaluations)
+    assert cost.passes(steps.replace(train_size=6000)) == pytest.approx(20 * 10 * 30 * 30 + evaluations)
+
+
 def test_a_method_costs_the_operations_that_its_step_needs():
     assert cost.factor("fedavg") == 1
     assert cost.factor("fedprox") == pytest.approx(1, abs=0.01)  # arithmetic on vectors is not worth counting

@@ -76,6 +76,12 @@ def test_facts_count_steps_and_classes_of_clients():
     assert facts.steps[0] <= facts.steps[1] and facts.steps[0] % 2 == 0
 
 
+def test_with_local_steps_every_client_takes_as_many():
+    e = Experiment(dataset="digits", model="mlp", alpha=0.3, clients=20, sampled=4, batch_size=8, local_steps=2)
+    facts = facts_of(e)
+    assert (facts.steps, facts.short) == ((2, 2), 20)
+
+
 def test_a_failure_that_nobody_knows_is_not_guessed_at():
     told = diagnose(history([3.0] * 20, [10.0] * 20))
     assert told.failure is None and told.mended is None and "No known failure fits" in str(told)

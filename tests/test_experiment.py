@@ -43,7 +43,7 @@ def test_count_is_a_whole_number_of_at_least_one(field, value):
         check(Experiment(**{field: value}))
 
 
-@pytest.mark.parametrize("field", ["train_size", "test_size", "image_size"])
+@pytest.mark.parametrize("field", ["train_size", "test_size", "image_size", "local_steps"])
 @pytest.mark.parametrize("value", [0, -5, 10.5, "all"])
 def test_size_is_none_or_a_whole_number_of_at_least_one(field, value):
     with pytest.raises(ValueError, match=f"^{field} is {value!r}, but must be a whole number of at least 1"):
@@ -65,7 +65,7 @@ def test_rate_is_a_number_above_zero(field, value):
         check(Experiment(**{field: value}))
 
 
-@pytest.mark.parametrize("field", ["momentum", "weight_decay"])
+@pytest.mark.parametrize("field", ["momentum", "weight_decay", "image_noise", "image_rotation"])
 @pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), None])
 def test_factor_is_a_number_of_at_least_zero(field, value):
     with pytest.raises(ValueError, match=f"^{field} is {value!r}, but must be a number at least 0"):
@@ -81,6 +81,8 @@ def test_factor_is_a_number_of_at_least_zero(field, value):
         ({"augment": 1}, "augment is 1, but must be True, False or a name"),
         ({"lr_decay": 0}, "lr_decay is 0, but must be a number above 0"),
         ({"clip": 0}, "clip is 0, but must be a number above 0"),
+        ({"image_rotation": 361}, "image_rotation is 361, but must be a number at least 0 and at most 360"),
+        ({"local_steps": 10, "local_epochs": 5}, "local_epochs is 5, but must be 1 with local_steps=10"),
         ({"momentum_buffer": "lose"}, "unknown momentum_buffer 'lose'; choose one of reset, keep"),
         ({"measure": "cka"}, "measure is 'cka', but must be a sequence of names"),
         ({"measure": 5}, "measure is 5, but must be a sequence of names"),
@@ -163,6 +165,7 @@ def test_defaults_never_change():
         "train_size": None, "test_size": None, "image_size": None, "eval_every": 1,
         "lr_decay": 1.0, "clip": None, "momentum_buffer": "reset", "measure": (),
         "precision": "float32", "client_models": (), "pixels": "standard", "evaluate_on": "test",
+        "local_steps": None, "image_noise": 0.0, "image_rotation": 0.0,
     }  # fmt: skip
 
 
@@ -191,7 +194,8 @@ OTHER = {
     "weight_decay": 0.1, "weighting": "size", "method": "gc_fed", "method_options": {"vector_params": "skip"},
     "seed": 1, "partition_seed": 1, "min_samples": 2, "sample_share": 0.5, "train_size": 1000, "test_size": 10,
     "image_size": 28, "eval_every": 2, "lr_decay": 0.9, "clip": 1.0, "momentum_buffer": "keep", "measure": ("cka",),
-    "precision": "bfloat16", "pixels": "unit", "evaluate_on": "validation",
+    "precision": "bfloat16", "pixels": "unit", "evaluate_on": "validation", "local_steps": 1, "image_noise": 0.1,
+    "image_rotation": 90.0,
 }  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def test_more_than_any_memory_holds_is_refused(method, option, record_property):
 # -- an experiment that is written and read again
 
 REALS = st.floats(1e-30, 1e30) | st.integers(1, 10**6) | st.sampled_from([1e20, 1e16, 1e15, 2.0, 1, 2**53, 1e22])
-FREE = {name: REALS for name in ("alpha", "lr", "weight_decay", "clip")} | {
+FREE = {name: REALS for name in ("alpha", "lr", "weight_decay", "clip", "image_noise")} | {
     "width": st.floats(0.01, 100) | st.integers(1, 100),
     "momentum": st.floats(0, 0.99) | st.just(0),
     "sample_share": st.floats(0.01, 1) | st.just(1),

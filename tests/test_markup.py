@@ -69,7 +69,7 @@ def test_tables_on_disk_hold_texts_as_texts_wherever_they_stand(text, tmp_path):
     cell |= {"status": text, "printed_status": ""}
     results = ResultTable({(text, q): [cell[q]] for q in QUANTITIES}, index=pd.Index([text], name=text))
     results.title, results.caption, results.path, results.lower_is_better = text, text, tmp_path / "results", ()
-    results.heads = {text: text}
+    results.heads, results.runs = {text: text}, {(text, text): {text: [text]}}
     rows = pd.DataFrame({text: [text]}, index=pd.Index([text], name=text))
     for saved in (results.save(), DescriptionTable(text, text, rows, tmp_path / "description").save()):
         page = saved.path.with_suffix(".html").read_text(encoding="utf-8")

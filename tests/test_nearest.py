@@ -79,6 +79,11 @@ def test_the_runs_behind_are_those_of_each_column(tmp_path):
     assert wanted <= set(behind.index) and set(behind.index) - wanted <= {
         digest for column in by_column(T5, 1) for digest in digests(column, "smoke", 3)
     }
+    several = papers.runs_behind("gc_fed", "T2", seeds=2, store=tmp_path)
+    assert list(several.cells.unique()) == [
+        f"{row}, mean; {row}, std; {row}, min" for row in papers.table("gc_fed", "T2", store=tmp_path).index
+    ]
+    assert papers.runs_behind("gc_fed", "T1", store=tmp_path).empty  # a description
 
 
 def test_overrides_need_a_scale_that_runs_them(tmp_path):

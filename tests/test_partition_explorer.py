@@ -33,6 +33,7 @@ def copied(explorer) -> Experiment:
         ("dirichlet_capped", {"clients": 20, "alpha": 0.5}),
         ("classes_per_client", {"clients": 15, "classes_per_client": 3}),
         ("two_classes", {"clients": 5}),
+        ("quantity", {"clients": 8, "alpha": 0.4}),
     ],
 )
 def test_the_copied_line_makes_exactly_the_partition_that_is_shown(name, settings, monkeypatch):

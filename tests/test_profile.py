@@ -121,6 +121,12 @@ def test_samples_count_every_local_epoch_of_the_timed_rounds(tiny: Experiment):
     assert f"{seen.samples / seen.whole:,.0f} samples per second" in str(seen)
 
 
+def test_samples_count_the_batches_of_local_steps(tiny: Experiment):
+    """Each of six clients has 40 samples: after batches of 32 and 8 the third step takes 32 again."""
+    e = tiny.replace(partition="iid", alpha=None, sampled=6, local_epochs=1, local_steps=3, batch_size=32)
+    assert profile(e, rounds=2).samples == 2 * 6 * (32 + 8 + 32)
+
+
 def test_a_replayed_step_counts_as_graph(tiny: Experiment, pool, watch: Watch):
     replays = []
 

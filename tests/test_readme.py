@@ -73,3 +73,11 @@ def test_the_one_shot_example_has_a_row_per_epoch_on_the_server(monkeypatch, tmp
     exec(block("one = Experiment"), names)
     history = paperlib.run(names["one"]).history
     assert history.epoch.tolist() == [1, 2, 3] and history.test_accuracy.notna().all()
+
+
+def test_the_example_of_skewed_clients_learns(monkeypatch, tmp_path):
+    monkeypatch.setenv("PAPERLIB_RUNS", str(tmp_path))
+    names = {"Experiment": Experiment, "paperlib": paperlib}
+    exec(block("skewed = Experiment"), names)
+    history = paperlib.run(names["skewed"]).history
+    assert len(history) == 5 and history.test_accuracy.iloc[-1] > history.test_accuracy.iloc[0] > 5

@@ -1,5 +1,9 @@
 """What is saved: never in place of more, and every mark in it is right."""
 
+import json
+import re
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,10 +11,11 @@ import pytest
 from paperlib import papers
 from paperlib.display.tables import QUANTITIES, ResultTable
 from paperlib.experiment import Experiment
-from paperlib.papers import specs
+from paperlib.papers import shipped_runs, specs
 from paperlib.papers.cells import Cell
 from paperlib.papers.collection import finished
 from paperlib.papers.results import Results
+from paperlib.runs.profile import described
 
 
 @pytest.fixture
@@ -43,6 +48,57 @@ def test_as_many_runs_replace_what_is_there(folder):
     for _ in range(2):
         assert papers.table("gc_fed", "T2", scale="smoke", seeds=1).save().path == folder / "T2"
     assert not (folder / "fewer_runs").exists()
+
+
+# Table -> our value of a run, from its accuracy after each round.
+READ = {
+    ("gc_fed", "T5"): lambda accuracy: accuracy.tail(10).mean(),
+    ("fedacd", "T1"): lambda accuracy: accuracy.iloc[-1],
+    ("fedgps", "T1"): lambda accuracy: accuracy.max(),  # with means over scenarios
+}
+SHIPPED = shipped_runs.summaries(shipped_runs.REFERENCE)
+
+
+def mean(digests, read):
+    return np.mean([read(shipped_runs.rounds(digest, SHIPPED[digest][0]).test_accuracy) for digest in digests])
+
+
+@pytest.mark.parametrize("paper, name", READ)
+def test_the_record_of_a_table_leads_from_each_value_to_its_runs(folder, paper, name):
+    saved = papers.table(paper, name, seeds=5, compute=False).save()
+    record = json.loads(saved.path.with_suffix(".json").read_text(encoding="utf-8"))
+    cells = {(cell["row"], cell["column"]): cell["runs"] for cell in record["cells"]}
+    seeds = {digest: int(seed) for runs in cells.values() for seed, of_seed in runs.items() for digest in of_seed}
+    assert sorted(seeds) == record["runs"]
+    assert all(SHIPPED[digest][1]["experiment"].get("seed", 0) == seed for digest, seed in seeds.items())
+    values = {place: saved.loc[place[0], (place[1], "ours")] for place in product(saved.index, saved.labels)}
+    finite = {place: ours for place, ours in values.items() if np.isfinite(ours)}
+    assert finite.keys() <= cells.keys()
+    accuracies = {place: ours for place, ours in finite.items() if paper != "fedgps" or place[1].endswith("accuracy")}
+    assert len(accuracies) > 20
+    for place in accuracies.keys() - saved.targets:
+        digests = [digest for of_seed in cells[place].values() for digest in of_seed]
+        assert mean(digests, READ[paper, name]) == pytest.approx(values[place], abs=1e-4), place
+
+
+def test_a_tooltip_names_the_runs_of_a_value_as_the_commands_take_them():
+    shown = papers.table("gc_fed", "T5", seeds=5, compute=False)
+    tooltips = re.findall(r' title="([^"]*)">(?:<[bu]>)?(-?[\d.]+)', shown._repr_html_())
+    assert len(tooltips) == np.isfinite(shown.xs("ours", axis=1, level=1)).to_numpy().sum()
+    for tooltip, ours in tooltips:
+        runs = re.findall(r"seed (\d): ([0-9a-f]{8})(?:; |$)", tooltip)
+        assert [seed for seed, _ in runs] == [str(seed) for seed in range(len(runs))] and runs
+        digests = [digest for _, start in runs for digest in SHIPPED if digest.startswith(start)]
+        assert len(digests) == len(runs) and f"{mean(digests, READ['gc_fed', 'T5']):.2f}" == ours
+    assert described([runs[-1][1]], shipped_runs.descriptions()).digest == digests[-1]
+    assert len({digest[:8] for digest in SHIPPED}) == len(SHIPPED)
+
+
+def test_a_cell_without_runs_has_no_tooltip_and_an_average_names_all_runs_of_a_seed():
+    shown = table(["2 of 2 seeds", "not run"], [1.0, np.nan], title="", caption="")
+    shown.runs = {("m0", "best"): {0: ["0123456789abcdef", "f" * 16], 4: ["a" * 16]}}
+    page = shown._repr_html_()
+    assert page.count("title=") == 1 and 'title="seed 0: 01234567, ffffffff; seed 4: aaaaaaaa">' in page
 
 
 def table(statuses, values, **attributes):

@@ -82,7 +82,7 @@ class FedMuon(FedAvg):
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
         super().collect(server, totals, p, client, upload)
         e = self.context.experiment
-        steps = e.local_epochs * -(-int(self.context.sizes[client]) // e.batch_size)
+        steps = sum(-(-seen // e.batch_size) for seen in e.epoch_sizes(int(self.context.sizes[client])))
         totals.add("M", upload["M"], p)
         totals.add("D", upload["delta"], p / max(steps, 1))
 

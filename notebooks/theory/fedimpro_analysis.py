@@ -4,10 +4,12 @@ Definitions 4.1 and 4.2, Theorem 4.2. Each needs the final parameters of a run o
 store, and reads its clients' images once.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -17,6 +19,7 @@ from paperlib.quantities.variance import gradient_variance, mixed_gradients, red
 from paperlib.quantities.wasserstein import ConditionalWasserstein, conditional_wasserstein, empirical_w1
 from paperlib.runs.store import Run
 
+Samples = NDArray[Any]
 COMPARED = 100  # samples per side of a Wasserstein distance, whose cost grows with their product
 
 
@@ -56,14 +59,12 @@ def variance_by_draws(run: Run, ratios: tuple[float, ...] = (0.0, 0.5, 1.0, 3.0)
 
 
 def conditional_wasserstein_of_samples(
-    x: ArrayLike, labels_x: ArrayLike, y: ArrayLike, labels_y: ArrayLike
+    x: Samples, labels_x: Samples, y: Samples, labels_y: Samples
 ) -> ConditionalWasserstein:
-    """C_d of two labelled samples: points [n, d] and [m, d], labels int [n] and [m]; W_c by `empirical_w1`.
+    """C_d of two labelled samples: points [n, d] and [m, d], or [n] and [m], labels int [n] and [m].
 
-    Raises ValueError as `empirical_w1`.
+    Raises ValueError as `empirical_w1`, which gives W_c.
     """
-    x, y = np.asarray(x), np.asarray(y)
-    labels_x, labels_y = np.asarray(labels_x), np.asarray(labels_y)
     classes = np.union1d(labels_x, labels_y)
     of_x, of_y = (labels_x == classes[:, None]), (labels_y == classes[:, None])  # [C, n], [C, m]
     distances = [empirical_w1(x[a], y[b]) if a.any() and b.any() else np.nan for a, b in zip(of_x, of_y, strict=True)]

@@ -148,6 +148,18 @@ def theorem_4_1_figure() -> tuple[Figure, pd.DataFrame]:
 # -- Theorem 4.2
 
 
+def finite_draws(single: float, real: Tensor, drawn: Tensor) -> float:
+    """Return the variance of `mixed_gradients` that Theorem 4.2 omits: its addition if clients draw independently.
+
+    single: variance E||g_hat - E g_hat||^2 of the gradient of one synthetic sample. real, drawn: n_m and n_hat_m, [M].
+    The addition is sum_m p_m (1 - p_m) share_m^2 single / n_hat_m with share_m = n_hat_m / (n_m + n_hat_m) and p_m in
+    proportion to n_m + n_hat_m; for M alike clients (N_hat / (N + N_hat))^2 (1 - 1/M) single / n_hat. None draw: 0.
+    """
+    real, drawn = real.double(), drawn.double()
+    p = (real + drawn) / (real + drawn).sum()
+    return float((p * (1 - p) * drawn / (real + drawn).square()).sum() * single)
+
+
 def scalar_gradient(w: float, h: ArrayLike, y: ArrayLike) -> Tensor:
     """Gradient (w h - y) h of the scalar high part's loss 1/2 (w h - y)^2, one client per entry.  [M] -> [M, 1]"""
     h, y = torch.as_tensor(h, dtype=torch.float64), torch.as_tensor(y, dtype=torch.float64)
@@ -166,18 +178,6 @@ def simulated_variance(
     means = [stream.normal(mean, root, (repeats, int(n))).mean(1) for n in drawn]
     synthetic = torch.from_numpy(np.stack(means, axis=1))[:, :, None]  # [repeats, M, 1]
     return float(gradient_variance(mixed_gradients(gradients, synthetic, real, drawn), real + drawn).mean())
-
-
-def finite_draws(single: float, real: Tensor, drawn: Tensor) -> float:
-    """Return the variance of `mixed_gradients` that Theorem 4.2 omits: its addition if clients draw independently.
-
-    single: variance E||g_hat - E g_hat||^2 of the gradient of one synthetic sample. real, drawn: n_m and n_hat_m, [M].
-    The addition is sum_m p_m (1 - p_m) share_m^2 single / n_hat_m with share_m = n_hat_m / (n_m + n_hat_m) and p_m in
-    proportion to n_m + n_hat_m; for M alike clients (N_hat / (N + N_hat))^2 (1 - 1/M) single / n_hat. None draw: 0.
-    """
-    real, drawn = real.double(), drawn.double()
-    p = (real + drawn) / (real + drawn).sum()
-    return float((p * (1 - p) * drawn / (real + drawn).square()).sum() * single)
 
 
 def _counts(*values: int) -> Tensor:

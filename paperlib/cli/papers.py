@@ -262,7 +262,7 @@ def print_result(result: Any, paper: str, name: str, scale: str, seeds: int) -> 
 
 def chosen_fields(words: list[str] | None) -> dict[str, list[Any]] | None:
     """Return the values of --only as `papers.table` takes them: a field named twice may have either value."""
-    from paperlib.experiment import field_and_value
+    from paperlib.runs.profile import field_and_value
 
     fields: dict[str, list[Any]] = {}
     for name, value in map(field_and_value, words or []):

@@ -179,7 +179,7 @@ def arrange(x: Tensor) -> Tensor:
 def layout(device: torch.device) -> torch.memory_format:
     """Return the memory format of images for convolutions: channels_last on a CPU and for the tensor cores of a GPU.
 
-    These do not compute in float32 (`paperlib.workers.arithmetic`), where channels_last often has the slower kernels.
+    In float32 these are not used (`paperlib.runs.devices.arithmetic`), and channels_last often has the slower kernels.
     """
     plain = device.type == "cuda" and not torch.backends.cudnn.allow_tf32
     return torch.contiguous_format if plain else torch.channels_last

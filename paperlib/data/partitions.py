@@ -70,11 +70,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Kind:
-    """A named partition: its function, whether it needs alpha, and a one-line description."""
+    """A named partition: its function, and whether it needs alpha."""
 
     draw: Callable[[Request, Generator], list[np.ndarray]]
     needs_alpha: bool
-    title: str
 
 
 def partition(
@@ -98,14 +97,12 @@ def partition(
     Raises ValueError if the request is impossible, NoDrawError (a ValueError) if no draw meets ``min_samples``; the
     sentence names the nearest feasible value.
     """
-    kind = kind_of(name)
+    kind = kind_of(name, alpha)
     _check_indices("labels", labels)
     if (most := int(labels.max())) >= MOST_CLASSES:
         raise ValueError(f"labels has the entry {most}, but must be classes from 0 to {MOST_CLASSES - 1}")
     if alpha is not None:
         number("alpha", alpha, above=0)
-    elif kind.needs_alpha:
-        raise ValueError(f"alpha is None, but the partition {name} needs a number above 0")
     whole("clients", clients, 1)
     whole("seed", seed, 0)
     whole("min_samples", min_samples, 0)
@@ -130,12 +127,17 @@ def partition(
     return Partition([torch.from_numpy(np.sort(part)).to(labels.device) for part in parts], known)
 
 
-def kind_of(name: Any) -> Kind:
-    """Return the partition with a name of `PARTITIONS`, or one that is handed in or was. Raises ValueError."""
+def kind_of(name: Any, alpha: float | None) -> Kind:
+    """Return the partition with a name of `PARTITIONS`, or one that is handed in or was.
+
+    Raises ValueError for another name, and for one that needs an alpha and has none.
+    """
     if partition_files.handed_in(name):
         name, _ = partition_files.keep(name)
     if not str(name).startswith(partition_files.GIVEN):
         one_of("partition", name, PARTITIONS)
+        if alpha is None and PARTITIONS[name].needs_alpha:
+            raise ValueError(f"alpha is None, but the partition {name} needs a number above 0")
         return PARTITIONS[name]
 
     def read(request: Request, stream: Generator) -> list[np.ndarray]:
@@ -144,7 +146,7 @@ def kind_of(name: Any) -> Kind:
             raise ValueError(f"clients is {request.clients}, but the partition has {len(parts)}: give that number")
         return parts
 
-    return Kind(read, False, "handed in")
+    return Kind(read, False)
 
 
 def _check_indices(name: str, values: Tensor) -> None:
@@ -171,6 +173,15 @@ def thin(part: Tensor, labels: Tensor, share: float) -> Tensor:
 def _iid(request: Request, stream: Generator) -> list[np.ndarray]:
     """All samples shuffled, cut into parts whose sizes differ by at most one."""
     return np.array_split(stream.permutation(len(request.labels)), request.clients)
+
+
+def _quantity(request: Request, stream: Generator) -> list[np.ndarray]:
+    """Shares q ~ Dir(alpha) of all samples, whatever their labels, so that clients differ in size alone.
+
+    Li et al. 2022, "Federated learning on non-IID data silos: An experimental study" (NIID-Bench), where alpha is beta.
+    Its public code draws until the smallest client has 10 samples: min_samples.
+    """
+    return _draw_dirichlet(replace(request, labels=np.zeros_like(request.labels), classes=1), stream)
 
 
 def _dirichlet_two_classes(request: Request, stream: Generator) -> list[np.ndarray]:
@@ -325,13 +336,12 @@ def _deal(labels: np.ndarray, counts: np.ndarray, stream: Generator) -> list[np.
 
 _capped = partial(_draw_dirichlet, capped=True)
 PARTITIONS: dict[str, Kind] = {
-    "iid": Kind(_iid, False, "shuffled and cut into equal parts"),
-    "dirichlet": Kind(_draw_dirichlet, True, "Dirichlet shares per class"),
-    "dirichlet_capped": Kind(_capped, True, "Dirichlet shares per class, nothing more for a client that is full"),
-    "dirichlet_two_classes": Kind(
-        _dirichlet_two_classes, True, "capped Dirichlet shares per class, two classes or more for every client"
-    ),
-    "classes_per_client": Kind(_classes_per_client, True, "alpha classes per client"),
-    "two_classes": Kind(_two_classes, False, "classes 2k and 2k+1 to client k"),
-    "natural": Kind(_natural, False, "by writer"),
+    "iid": Kind(_iid, False),
+    "dirichlet": Kind(_draw_dirichlet, True),
+    "dirichlet_capped": Kind(_capped, True),
+    "dirichlet_two_classes": Kind(_dirichlet_two_classes, True),
+    "classes_per_client": Kind(_classes_per_client, True),
+    "two_classes": Kind(_two_classes, False),
+    "natural": Kind(_natural, False),
+    "quantity": Kind(_quantity, True),
 }

@@ -86,10 +86,15 @@ class Drawing(Figure):
     """A figure that a notebook shows, also where pyplot has not been set up for it."""
 
     def _repr_png_(self) -> bytes:
-        stream = io.BytesIO()
-        with defaults():
-            self.savefig(stream, format="png", dpi=100)
-        return stream.getvalue()
+        return png(self)
+
+
+def png(figure: Figure, **how: Any) -> bytes:
+    """A figure as PNG for a notebook. how: arguments of ``savefig``."""
+    stream = io.BytesIO()
+    with defaults():
+        figure.savefig(stream, format="png", dpi=100, **how)
+    return stream.getvalue()
 
 
 def panels(count: int, columns: int, size: tuple[float, float] = (3.2, 2.4)) -> tuple[Drawing, list[Axes]]:

@@ -1,6 +1,6 @@
 """Tables of a paper as HTML, CSV, LaTeX and text: our value beside the printed one, and plain descriptions."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ EDGE = "border-left:1px solid #bbb"
 GREY = "color:#777"
 TRIAL = "Does it run here? Ours beside print, of runs on 8x8 digits that show nothing else"
 SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+BEGINNING = 8  # characters of a digest that tell it from all others
 QUANTITIES = ("ours", "std", "printed", "printed_std", "difference", "status", "printed_status")
 
 
@@ -35,8 +36,9 @@ class ResultTable(pd.DataFrame):
     is shown, not where it is saved. marked: whether the rows compete, so that the best of a column is marked. judged:
     the columns in which the best of ours is marked, too; None: all. heads: column -> scale, share of print and seeds of
     ours. counts: cells (row, column) that count something. targets: cells (row, column) that a method is to reach, and
-    so are not ranked with it. runs: digests of the runs that it is made from. trial: columns in which ours only show
-    that something runs, so they are folded and without marks.
+    so are not ranked with it. runs: cell (row, column) -> seed -> digests of the runs behind it, several where it is an
+    average over settings. trial: columns in which ours only show that something runs, so they are folded and without
+    marks.
     """
 
     _metadata = [
@@ -52,7 +54,7 @@ class ResultTable(pd.DataFrame):
     heads: Mapping[str, str] = {}  # noqa: RUF012 (replaced, never changed)
     counts: frozenset[tuple[str, str]] = frozenset()
     targets: frozenset[tuple[str, str]] = frozenset()
-    runs: tuple[str, ...] = ()
+    runs: Mapping[tuple[str, str], Mapping[int, Sequence[str]]] = {}  # noqa: RUF012
     elsewhere: frozenset[str] = frozenset()
     trial: frozenset[str] = frozenset()
 
@@ -124,7 +126,7 @@ class ResultTable(pd.DataFrame):
 
     def _html(self, labels: Mapping[str, bool]) -> Markup:
         """These columns, each with or without ours beside print."""
-        th, td = Markup('<th style="{}">{}</th>'), Markup('<td style="{}">{}</td>')
+        th, td = Markup('<th style="{}">{}</th>'), Markup('<td style="{}"{}>{}</td>')
         marks = (Markup("{}"), Markup("<b>{}</b>"), Markup("<u>{}</u>"))
         looks: dict[tuple[str, str], str] = {}
         head = th.format(FIRST_COLUMN, self.index.name or "")
@@ -135,9 +137,12 @@ class ResultTable(pd.DataFrame):
             head += Markup('<th colspan="{}" style="text-align:center;{}">{}{}</th>').format(1 + ours, EDGE, label, run)
         kinds = Markup("").join(th.format(style, name) for (_, name), style in looks.items())
         cells, body = self._cells(), Markup("")
+        tooltips = {(*cell, "ours"): Markup(' title="{}"').format(_listed(runs)) for cell, runs in self.runs.items()}
         for number, row in enumerate(self.index):
-            row_cells = [(style, *cells[place][number]) for place, style in looks.items()]
-            numbers = Markup("").join(td.format(style, marks[rank].format(text)) for style, text, rank in row_cells)
+            numbers = Markup("")
+            for place, style in looks.items():
+                text, rank = cells[place][number]
+                numbers += td.format(style, tooltips.get((row, *place), ""), marks[rank].format(text))
             body += Markup("<tr>{}{}</tr>\n").format(th.format(FIRST_COLUMN, row), numbers)
         return Markup(
             '<div style="overflow-x:auto" tabindex="0"><table style="border-collapse:collapse">\n'
@@ -152,8 +157,9 @@ class ResultTable(pd.DataFrame):
 
         What more runs stand behind is not replaced, see `paperlib.display.saving`.
         """
-        self.path, note = saving.place(self.path, self.runs)
-        self.caption = "\n".join(filter(None, (self.caption, note)))
+        cells = [{"row": row, "column": column, "runs": runs} for (row, column), runs in self.runs.items()]
+        digests = {digest for runs in self.runs.values() for of_seed in runs.values() for digest in of_seed}
+        self.path, self.caption = saving.place(self.path, self.caption, digests, cells)
         self.long().to_csv(self.path.with_suffix(".csv"), index=False)
         _write(self, self.text(("\\textbf{", "}"), ("\\underline{", "}"), latex), self._page(self.caption))
         return self
@@ -199,6 +205,11 @@ def _seeds(status: str) -> int:
     """n of the status "n of m seeds"; 0 of any other."""
     first, _, rest = status.partition(" of ")
     return int(first) if rest.endswith("seeds") else 0
+
+
+def _listed(runs: Mapping[int, Sequence[str]]) -> str:
+    """The beginnings of digests, as ``seed 0: 4f2a91cd; seed 1: 88c0de12``, which the commands take for the whole."""
+    return "; ".join(f"seed {seed}: {', '.join(d[:BEGINNING] for d in digests)}" for seed, digests in runs.items())
 
 
 def _cell(value: float, std: float, status: str, decimals: int = 2) -> str:

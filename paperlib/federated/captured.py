@@ -32,21 +32,21 @@ class Brought:
         context, e = task.context, task.context.experiment
         self.indices = torch.cat(context.indices).cpu().split(context.sizes.tolist())
         self.labels, head = context.counts.cpu(), 2 + context.counts.shape[1]
-        rows = task.draws(self.indices[0][:0]).shape[1]
+        rows = len(task.draws(self.indices[0][:0])[0])
         # The steps of a recording go on from where the client is.
-        images = e.local_epochs * int(context.sizes.max()) + (WARM_UP + 1) * e.batch_size
+        images = max(sum(e.epoch_sizes(n)) for n in context.sizes.tolist()) + (WARM_UP + 1) * e.batch_size
         self.memory = torch.zeros(head + images * rows, dtype=torch.int64, device=task.theta.device)
         self.position, self.counts = self.memory[:1], self.memory[2:head]
         self.rate = self.memory[1:2].view(task.theta.dtype)[0]
         self.draws = self.memory[head:].view(images, rows)
         self.columns = torch.arange(e.batch_size, device=task.theta.device)
 
-    def bring(self, task: ClientTask, visit: Visit) -> Tensor:
-        """Copy a visit to the device; returns its draws, [epochs, rows, n], which stay on the CPU."""
+    def bring(self, task: ClientTask, visit: Visit) -> list[Tensor]:
+        """Copy a visit to the device; returns its `ClientTask.draws`, which stay on the CPU."""
         draws = task.draws(self.indices[task.client])
         start = torch.zeros(2, dtype=torch.int64)
         start[1:].view(self.rate.dtype)[0] = visit.optimizer.lr
-        values = torch.cat([start, self.labels[task.client], draws.mT.flatten()])
+        values = torch.cat([start, self.labels[task.client], *(of_epoch.T.flatten() for of_epoch in draws)])
         self.memory[: len(values)].copy_(pinned(values, self.memory.device), non_blocking=True)
         return draws
 

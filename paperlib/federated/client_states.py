@@ -60,7 +60,8 @@ class ClientStates(MutableMapping[int, State]):
 
     def __setitem__(self, client: int, state: State) -> None:
         with self._lock:
-            self._forget(client)
+            for states in (self._changed, self._clean):
+                self.bytes_held -= _size(states.pop(client, {}))
             if state:
                 self._changed[client] = dict(state)
                 self.bytes_held += _size(state)
@@ -129,10 +130,6 @@ class ClientStates(MutableMapping[int, State]):
         except DamagedFile:
             remove(path)  # `check` would not find a file of the right size
             raise DamagedFile(path, " and has been removed: run the experiment again, it starts anew") from None
-
-    def _forget(self, client: int) -> None:
-        for states in (self._changed, self._clean):
-            self.bytes_held -= _size(states.pop(client, {}))
 
     def _trim(self) -> None:
         while self.bytes_held > CACHE and self._clean:

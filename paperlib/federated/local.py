@@ -40,11 +40,11 @@ class ClientTask(NamedTuple):
         with part("method"):
             return visit, self.method.begin(self.theta, self.shared, self.own, visit)
 
-    def draws(self, indices: Tensor) -> Tensor:
-        """Return the draws of all local epochs over samples ``indices`` [n], [epochs, rows, n]; see `draw_epoch`."""
+    def draws(self, indices: Tensor) -> list[Tensor]:
+        """Return the draws of every local epoch over samples ``indices`` [n], [rows, n] or less; see `draw_epoch`."""
         e = self.context.experiment
         order, how = rng(e.seed, "batches", self.round, self.client), augmentation(e.augment)
-        return torch.stack([draw_epoch(self.context.data, indices, how, order) for _ in range(e.local_epochs)])
+        return [draw_epoch(self.context.data, indices, how, order)[:, :n] for n in e.epoch_sizes(len(indices))]
 
     @part("method")
     def end(self, visit: Visit, theta_0: Tensor, theta: Tensor) -> "Trained":
@@ -77,8 +77,8 @@ def step_by_step(task: ClientTask, visit: Visit, theta: Tensor, batches: Iterabl
     return theta
 
 
-def local_epochs(task: ClientTask, visit: Visit, theta: Tensor, draws: Tensor, take_steps: TakeSteps) -> Tensor:
-    """Return theta [P] after all local epochs from theta [P]; draws: [epochs, rows, n]."""
+def local_epochs(task: ClientTask, visit: Visit, theta: Tensor, draws: list[Tensor], take_steps: TakeSteps) -> Tensor:
+    """Return theta [P] after all local epochs from theta [P]; draws: those of `ClientTask.draws`."""
     for visit.epoch, of_epoch in enumerate(draws):
         with part("method"):
             task.method.begin_epoch(theta, task.shared, task.own, visit)

@@ -41,6 +41,7 @@ class FedImpro(FeatureGaussians):
     """
 
     passes_loss_on = False
+    needs = {"local_steps": None}  # w grows with the local epochs
     presets = PRESETS
     preset: str = option("authors", choices=("authors", "paper"))
     schedule: str | None = option(None, choices=("ramp", "ramp_clipped", "constant", "mix"))

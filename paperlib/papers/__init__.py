@@ -251,14 +251,12 @@ def runs_behind(paper: str, name: str, **how: Any) -> pd.DataFrame:
     for cell in cells(request.seeds) if cells else []:
         column = str(cell.key["column"])
         used += [(f"{cell.key['row']}, {column}", column if column in columns else "", e) for e in cell.experiments]
-    rows: dict[str, dict[str, Any]] = {}
-    for place, column, printed in used:
-        e = at_scale(printed, columns[column][0])
-        if e.digest in own | shipped:
-            origin = "here" if e.digest in own else "shipped"
-            row = rows.setdefault(e.digest, {"cells": "", "seed": e.seed, "from": origin})
-            row["cells"] = "; ".join(dict.fromkeys(filter(None, [*row["cells"].split("; "), place])))
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["cells", "seed", "from"]).rename_axis("run")
+    origins = dict.fromkeys(shipped, "shipped") | dict.fromkeys(own, "here")
+    reduced = ((place, at_scale(printed, columns[column][0])) for place, column, printed in used)
+    rows = [(e.digest, place, e.seed, origins[e.digest]) for place, e in reduced if e.digest in origins]
+    by_run = pd.DataFrame(rows, columns=["run", "cells", "seed", "from"]).groupby("run", sort=False)
+    listed: Any = {"cells": lambda places: "; ".join(filter(None, dict.fromkeys(places)))}
+    return by_run.agg(listed | {"seed": "first", "from": "first"})
 
 
 def _results(paper: str, name: str, request: Request) -> Results:

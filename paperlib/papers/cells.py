@@ -177,7 +177,7 @@ def outcomes(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> dict[Exp
         if e in finished and comparable(cell, runs[e]) and (beside is None or beside in runs):
             lost = runs[e].summary["failed"] or (cell.chance_fails and failed(runs[e], scale))
             got = -np.inf if lost else read(runs[e], None if beside is None else runs[beside])
-            given[e] = np.nan if got is None else got
+            given[e] = or_nan(got)
     return given
 
 
@@ -185,8 +185,12 @@ def _jointly(cell: Cell, joint: Joint, done: Sequence[Run], scale: str) -> Value
     """The value over the seeds of the counted runs."""
     seeds = sorted({run.experiment.seed for run in done})
     values = [joint([run for run in done if run.experiment.seed == seed], scale) for seed in seeds]
-    given = [np.nan if value is None else value for value in values]
-    return _mean(given, len({e.seed for e in cell.experiments}))
+    return _mean(list(map(or_nan, values)), len({e.seed for e in cell.experiments}))
+
+
+def or_nan(number: float | None) -> float:
+    """A number that may be missing, as arithmetic takes it: NaN for None."""
+    return np.nan if number is None else number
 
 
 def _mean(values: Sequence[float], seeds: int) -> Value:

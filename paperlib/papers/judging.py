@@ -18,7 +18,7 @@ from paperlib.data.datasets import DATASETS
 from paperlib.experiment import Experiment
 from paperlib.oneshot import is_one_shot
 from paperlib.papers import shipped_runs
-from paperlib.papers.cells import Cell, comparable, counted, outcomes
+from paperlib.papers.cells import Cell, comparable, counted, or_nan, outcomes
 from paperlib.papers.collection import Runs, finished
 from paperlib.papers.contents import TABLES
 from paperlib.papers.printed import rows_of
@@ -65,7 +65,7 @@ class PrintedNumber:
         """Larger is better; -inf for failed or target not reached, NaN where no number is printed."""
         if re.match("failed|not reached", self.cell.note):
             return -np.inf
-        return np.nan if self.cell.printed is None else self.sign * self.cell.printed
+        return self.sign * or_nan(self.cell.printed)
 
     @property
     def is_accuracy(self) -> bool:

@@ -15,7 +15,7 @@ from paperlib.display.words import many
 from paperlib.experiment import Experiment
 from paperlib.papers.budget import spent
 from paperlib.papers.catalogue import PAPERS, TITLES
-from paperlib.papers.cells import Cell, comparable, value
+from paperlib.papers.cells import Cell, comparable, counted, or_nan, value
 from paperlib.papers.printed import printed_table, rows_of
 from paperlib.papers.results import Results
 from paperlib.papers.scales import percent, rules
@@ -117,8 +117,7 @@ class ResultFigure:
 
         A file that more runs stand behind is not replaced, see `paperlib.display.saving`.
         """
-        self.path, x = saving.place(self.path, self.runs)
-        self.caption = "\n".join(filter(None, (self.caption, x)))
+        self.path, self.caption = saving.place(self.path, self.caption, self.runs)
         for suffix in (".pdf", ".png"):
             metadata = {"CreationDate": None} if suffix == ".pdf" else None
             with plots.defaults():
@@ -133,12 +132,7 @@ class ResultFigure:
         return f"{self.title}\n{self.caption}"
 
     def _repr_png_(self) -> bytes:
-        from io import BytesIO
-
-        buffer = BytesIO()
-        with plots.defaults():
-            self.figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight")
-        return buffer.getvalue()
+        return plots.png(self.figure, bbox_inches="tight")
 
 
 def table_specs(paper: str, makers: Mapping[str, Any]) -> dict[str, TableSpec | DescriptionSpec]:
@@ -207,9 +201,7 @@ def build_table(name: str, spec: TableSpec, results: Results) -> ResultTable:
     lines: dict[str, None] = {}
     for here in sorted({p.scale: p for p in map(results.for_cell, cells)}.values(), key=lambda p: p.scale == "smoke"):
         of_scale = [cell for cell in cells if results.for_cell(cell) is here]
-        experiments = [e for cell in of_scale for e in cell.experiments]
-        table.runs += done(experiments, here)
-        lines |= dict.fromkeys(_caption(experiments, of_scale, here).splitlines())
+        lines |= dict.fromkeys(_caption(of_scale, here).splitlines())
     table.caption = "\n".join(lines)
     return table
 
@@ -217,22 +209,24 @@ def build_table(name: str, spec: TableSpec, results: Results) -> ResultTable:
 def result_table(cells: Sequence[Cell], results: Results, rows_are: str) -> ResultTable:
     """Cells in rows and columns, without a title yet."""
     entries: dict[tuple[str, str], dict[str, Any]] = {}
-    for cell in cells:
+    runs: dict[tuple[str, str], dict[int, list[str]]] = {}
+    places = {(str(cell.key["row"]), str(cell.key["column"])): cell for cell in cells}
+    for place, cell in places.items():
         here = results.for_cell(cell)
-        ours = value(here.scaled(cell), here.runs, here.scale)
-        printed = np.nan if cell.printed is None else cell.printed
-        mean = np.nan if ours.mean is None else ours.mean
-        entries[(str(cell.key["row"]), str(cell.key["column"]))] = {
-            "ours": mean,
-            "std": np.nan if ours.std is None else ours.std,
-            "printed": printed,
-            "printed_std": np.nan if cell.printed_std is None else cell.printed_std,
-            "difference": np.nan if unlike(cell, here.scale) else mean - printed,
+        reduced = here.scaled(cell)
+        for e in counted(reduced, here.runs):
+            runs.setdefault(place, {}).setdefault(e.seed, []).append(e.digest)
+        ours = value(reduced, here.runs, here.scale)
+        entries[place] = {
+            "ours": or_nan(ours.mean),
+            "std": or_nan(ours.std),
+            "printed": or_nan(cell.printed),
+            "printed_std": or_nan(cell.printed_std),
+            "difference": np.nan if unlike(cell, here.scale) else or_nan(ours.mean) - or_nan(cell.printed),
             "status": ours.status,
             "printed_status": cell.note if cell.note in ("failed", "not run", "not reached") else "",
         }
-    rows = list(dict.fromkeys(row for row, _ in entries))
-    columns = list(dict.fromkeys(column for _, column in entries))
+    rows, columns = (list(dict.fromkeys(names)) for names in zip(*places, strict=True))
     blank = dict.fromkeys(QUANTITIES, np.nan) | {"status": "", "printed_status": ""}
     data = {
         (column, quantity): [entries.get((row, column), blank)[quantity] for row in rows]
@@ -240,6 +234,7 @@ def result_table(cells: Sequence[Cell], results: Results, rows_are: str) -> Resu
         for quantity in QUANTITIES
     }
     table = ResultTable(data, index=pd.Index(rows, name=rows_are))
+    table.runs = runs
     for column in columns:
         of_column = [cell for cell in cells if cell.key["column"] == column]
         here = results.for_cell(of_column[0])
@@ -247,10 +242,8 @@ def result_table(cells: Sequence[Cell], results: Results, rows_are: str) -> Resu
             table.trial |= {column}
         else:
             table.heads = {**table.heads, column: _head(of_column, here)}
-    table.counts, table.targets = (
-        frozenset((str(c.key["row"]), str(c.key["column"])) for c in cells if c.metric in metrics)
-        for metrics in (COUNTS, ("target_accuracy",))
-    )
+    table.counts = frozenset(place for place, cell in places.items() if cell.metric in COUNTS)
+    table.targets = frozenset(place for place, cell in places.items() if cell.metric == "target_accuracy")
     return table
 
 
@@ -270,9 +263,9 @@ def unlike(cell: Cell, scale: str) -> bool:
     return cell.metric in BOUNDS or (scale != "paper" and cell.metric in TO_TARGET)
 
 
-def _caption(experiments: list[Experiment], cells: Sequence[Cell], results: Results) -> str:
+def _caption(cells: Sequence[Cell], results: Results) -> str:
     """Return `caption` with notes on targets, unequal seeds and missing quantities of these cells."""
-    text = caption(experiments, results)
+    text = caption([e for cell in cells for e in cell.experiments], results)
     if results.scale != "paper" and any(cell.metric in TO_TARGET for cell in cells):
         text += f"\n{TARGETS}"
     seeds = {len(results.finished(cell.experiments)) for cell in cells if cell.joint is None} - {0}
@@ -303,14 +296,14 @@ def build_figure(paper: str, name: str, spec: FigureSpec, results: Results, path
         mark += f", {seeds} seeds: mean ± standard deviation" if seeds > 1 else ""
         drawn.text(1, 0, mark, ha="right", va="top", fontsize=7, color="0.4")
     result = ResultFigure(f"{name}. {spec.title}", caption(planned, results), drawn, data, path)
-    result.runs = done(planned, results)
+    result.runs = tuple(sorted({run.experiment.digest for run in results.finished(planned)}))
     if note := drawn.get_supxlabel():
         result.caption += f"\n{note[0].upper()}{note[1:]}."
     if spec.cells is not None:
         what = "The numbers that the paper states", spec.section, spec.notebook, spec.cells
         result.numbers = build_table(name, TableSpec(*what, rows="what", marked=False), results)
         result.numbers.path = path.with_name(f"{name}_stated")
-        if (result.numbers.xs("status", axis=1, level=1) == "not run").to_numpy().all() and done(planned, results):
+        if (result.numbers.xs("status", axis=1, level=1) == "not run").to_numpy().all() and result.runs:
             printed = "; ".join(f"{cell.key['row']}: {cell.printed}" for cell in spec.cells(1))
             result.caption += f"\nPrinted about it, and not run at this scale: {printed}."
             result.numbers = None
@@ -337,11 +330,6 @@ def lines(spec: Spec, paper: str) -> list[int]:
 def scaled(cell: Cell, scale: str) -> Cell:
     """The cell with its experiments at a scale."""
     return Results({}, scale, seeds=1).scaled(cell)
-
-
-def done(experiments: Iterable[Experiment], results: Results) -> tuple[str, ...]:
-    """The digests of the runs that are there, of experiments at the paper's scale."""
-    return tuple(sorted({run.experiment.digest for run in results.finished(experiments)}))
 
 
 def caption(experiments: list[Experiment], results: Results) -> str:

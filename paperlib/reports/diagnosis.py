@@ -11,7 +11,6 @@ from math import inf, log
 import numpy as np
 
 from paperlib.data.datasets import training_labels
-from paperlib.data.partitions import partition
 from paperlib.experiment import Experiment
 from paperlib.federated.method import FedAvg
 from paperlib.methods import build
@@ -24,6 +23,7 @@ from paperlib.methods.fednova import FedNova
 from paperlib.methods.fedspeed import FedSpeed
 from paperlib.methods.scaffold import Scaffold
 from paperlib.oneshot import is_one_shot
+from paperlib.runs.prepare import divided
 from paperlib.runs.store import Run
 
 LAST = 10  # evaluations at the end, whose mean is a run's accuracy
@@ -130,16 +130,13 @@ def symptoms(run: Run) -> tuple[str, ...]:
 def facts_of(e: Experiment) -> Facts:
     """Compute the facts on the clients and the steps of a run of many rounds."""
     method = build(e.method, e.method_options)
-    labels, writers = training_labels(e.dataset, e.train_size)
-    parts = partition(
-        labels, e.partition, clients=e.clients, alpha=e.alpha, seed=e.partition_seed, min_samples=e.min_samples,
-        writers=writers,
-    )  # fmt: skip
-    steps = [e.local_epochs * -(-round(len(part) * e.sample_share) // e.batch_size) for part in parts]
+    parts = divided(e, *training_labels(e.dataset, e.train_size))
+    seen = [e.epoch_sizes(round(len(part) * e.sample_share)) for part in parts]
+    steps = [sum(-(-n // e.batch_size) for n in of_epochs) for of_epochs in seen]
     server = max(
         (getattr(method, option) for kind, option in MOMENTUM.items() if isinstance(method, kind)), default=0.0
     )
-    single = sum(len(labels[part].unique()) == 1 for part in parts)
+    single = sum(len(parts.labels[part].unique()) == 1 for part in parts)
     gains = 1 / (1 - e.momentum), 1 / (1 - server)
     return Facts(e, method, *gains, (min(steps), max(steps)), single, sum(n < FEW for n in steps))
 

@@ -19,7 +19,8 @@ NOTE = (
     "A run that several tables share counts in each of them, and once in the last row; clients that several one-shot "
     "runs share train once. Samples are those of FedAvg's training steps that the runs are worth. Left is what is "
     "neither finished here nor shipped, and what run --rest runs; its hours, by the processor time of a step here on "
-    "one thread: of one core, and until the last run is done with so many jobs, the longest runs first."
+    "one thread: of one core, and until the last run is done with so many jobs, the longest runs first. Rates of GPUs "
+    "have not been measured, so there are no hours for them."
 )
 LOAD = "While this was measured, other work left {:.0%} of a core: runs beside that work take so much longer."
 

@@ -109,7 +109,7 @@ def _row(run: Finished) -> dict[str, Any]:
         "folder": run.folder,
         "file": run.file,
     }
-    row |= {key: e[key] for key in ("rounds", "local_epochs", "lr")}
+    row |= {key: e[key] for key in ("rounds", "local_epochs", "local_steps", "lr")}
     row |= {key: summary.get(key) for key in ("failed", "digest", "version", "finished", "device", "seconds")}
     row |= {"source": summary.get("dataset_source")}
     words = [*(str(row[column]) for column in WIDTHS), *papers, options, summary["digest"]]

@@ -27,8 +27,7 @@ def check(experiment: Experiment) -> None:
     one_of("method", e.method, [*methods.REGISTRY, *oneshot.REGISTRY])
     if isinstance(e.augment, str):
         one_of("augment", e.augment, AUGMENTATIONS)
-    if kind_of(e.partition).needs_alpha and e.alpha is None:
-        raise ValueError(f"alpha is None, but the partition {e.partition} needs one: a number above 0")
+    kind_of(e.partition, e.alpha)
     if e.evaluate_on == "validation" and (e.train_size is None or e.test_size is None):
         raise ValueError("evaluate_on is 'validation', so that train_size and test_size must be numbers of images")
     if oneshot.is_one_shot(e):

@@ -104,7 +104,9 @@ def operations(experiment: Experiment) -> float:
 def clients_operations(experiment: Experiment) -> float:
     """Floating-point operations of the clients' local training."""
     e = experiment
-    samples = e.rounds * e.local_epochs * sizes(e)[0] * e.sampled / e.clients * e.sample_share
+    per_epoch = math.ceil(sizes(e)[0] * e.sample_share / e.clients / e.batch_size)  # steps of a client of mean size
+    epochs = e.local_epochs if e.local_steps is None else e.local_steps / per_epoch
+    samples = e.rounds * epochs * sizes(e)[0] * e.sampled / e.clients * e.sample_share
     models = e.client_models or (e.model,)
     of_step = sum(step_operations(model, e.width, *images(e)) for model in models) / len(models)
     return samples * of_step * (1.0 if is_one_shot(e) else factor(e.method, e.batch_size))

@@ -3,7 +3,8 @@
 import os
 import platform
 import re
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 
 import numpy as np
@@ -34,6 +35,25 @@ def chosen_device(device: str) -> str:
 def current(device: str) -> AbstractContextManager[object]:
     """Inside, a GPU is the current one of the thread, on which streams and graphs are made."""
     return nullcontext() if device == "cpu" else torch.cuda.device(device)
+
+
+@contextmanager
+def arithmetic(precision: str) -> Iterator[None]:
+    """Float32 arithmetic of a GPU: factors of a product are rounded only for ``precision`` "tf32".
+
+    For "bfloat16" those of a convolution may be, where autocast has left one in float32. The GPU's libraries use
+    deterministic algorithms and do not benchmark. Nothing changes on a CPU.
+    """
+    # cuBLAS reads this at the first matrix product; without it the order of a sum may vary.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, matmul.allow_tf32, cudnn.deterministic, cudnn.benchmark
+    cudnn.allow_tf32, matmul.allow_tf32 = precision != "float32", precision == "tf32"
+    cudnn.deterministic, cudnn.benchmark = True, False
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32, matmul.allow_tf32, cudnn.deterministic, cudnn.benchmark = before
 
 
 def device_name(device: str) -> str:

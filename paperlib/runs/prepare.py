@@ -9,6 +9,7 @@ from torch import Tensor
 from paperlib import methods, networks, oneshot
 from paperlib.data.datasets import Dataset, load, training_labels
 from paperlib.data.partitions import Partition, partition
+from paperlib.data.skew import skewed
 from paperlib.experiment import Experiment
 from paperlib.federated.context import Context
 from paperlib.federated.method import FedAvg
@@ -27,6 +28,8 @@ def dataset_of(experiment: Experiment, device: str = "cpu") -> Dataset:
         data = load(e.dataset, train_size=n, test_size=m, image_size=e.image_size, device=device)
     else:
         data = _held_out(load(e.dataset, train_size=n + m, image_size=e.image_size, device=device), n)
+    if e.image_noise or e.image_rotation:
+        data = skewed(data, parts_of(e, data), e.image_noise, e.image_rotation, e.partition_seed)
     if e.pixels == "unit":
         data = replace(data, mean=(0.0,) * data.shape[0], std=(1.0,) * data.shape[0])
     return data
@@ -43,7 +46,7 @@ def _held_out(data: Dataset, n: int) -> Dataset:
 
 def parts_of(experiment: Experiment, data: Dataset) -> Partition:
     """The samples of every client of an experiment."""
-    return _divided(experiment, data.train_labels, data.writers)
+    return divided(experiment, data.train_labels, data.writers)
 
 
 def check_parts(experiments: Iterable[Experiment]) -> None:
@@ -56,10 +59,11 @@ def check_parts(experiments: Iterable[Experiment]) -> None:
         for e in experiments
     }
     for e in unlike.values():
-        _divided(e, *training_labels(e.dataset, e.train_size))
+        divided(e, *training_labels(e.dataset, e.train_size))
 
 
-def _divided(e: Experiment, labels: Tensor, writers: Tensor | None) -> Partition:
+def divided(e: Experiment, labels: Tensor, writers: Tensor | None) -> Partition:
+    """The samples of every client, of training images with ``labels`` [N] and ``writers`` [N]."""
     return partition(
         labels,
         e.partition,

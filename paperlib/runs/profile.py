@@ -5,6 +5,7 @@ rounds run without torch's profiler, which makes short operations several times 
 further round.
 """
 
+import json
 import os
 import re
 import time
@@ -22,17 +23,17 @@ from torch.profiler import profile as torch_profile
 
 from paperlib import checks
 from paperlib.checks import one_line, quote
-from paperlib.experiment import Experiment, field_and_value, fields_in
+from paperlib.experiment import Experiment, check_fields, fields_in
 from paperlib.federated.engines import ENGINES, Engine, choose
 from paperlib.federated.simulator import sampled_clients, simulate
 from paperlib.runs.check import check
-from paperlib.runs.devices import chosen_device, current
+from paperlib.runs.devices import arithmetic, chosen_device, current
 from paperlib.runs.fingerprints import fingerprints, forgive
 from paperlib.runs.measures import measures_of
 from paperlib.runs.prepare import dataset_of, prepare
 from paperlib.runs.store import Store
 from paperlib.timing import Part, listening
-from paperlib.workers import arithmetic, worker_pool
+from paperlib.workers import worker_pool
 
 WARM_UP = 1  # untimed rounds: libraries choose their algorithms, graphs are recorded, memory is allocated
 LARGEST = 1_000_000  # bytes of a description
@@ -155,7 +156,8 @@ def profile(
         if trace is not None:
             _trace(play, on, Path(trace))
         forgive(e, made_with)
-    samples = sum(int(method.context.sizes[sampled_clients(e, number)].sum()) for number in numbers) * e.local_epochs
+    sampled = [client for number in numbers for client in sampled_clients(e, number)]
+    samples = sum(sum(e.epoch_sizes(n)) for n in method.context.sizes[sampled].tolist())
     table = pd.DataFrame(seconds, index=pd.Index(numbers, name="round"), columns=list(PARTS))
     return Profile(experiment, on, chosen, table, whole, samples, evaluated)
 
@@ -262,6 +264,22 @@ def described(words: Sequence[str], shipped: Mapping[str, Mapping[str, Any]] | N
     experiment = Experiment(**values)
     check(experiment)
     return experiment
+
+
+def field_and_value(word: str) -> tuple[str, Any]:
+    """Field and value of ``field=value`` from the command line; the value in JSON or plain text.
+
+    Raises ValueError for another form and for a name that is no field of an `Experiment`.
+    """
+    name, given, text = word.partition("=")
+    if not given:
+        raise ValueError(f"{quote(word)} is not of the form field=value")
+    check_fields([name], f"{quote(word)}: ")
+    text = {"None": "null", "True": "true", "False": "false"}.get(text, text)  # as Python and Hydra write them
+    try:
+        return name, json.loads(text)
+    except (ValueError, RecursionError):
+        return name, text
 
 
 def _of_run(word: str, shipped: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from paperlib.oneshot import OneShot, driver, is_one_shot
 from paperlib.oneshot.clients import is_one_shot_average, reading
 from paperlib.quantities.fairness import HITS
 from paperlib.runs.check import check
-from paperlib.runs.devices import chosen_device, current, device_name
+from paperlib.runs.devices import arithmetic, chosen_device, current, device_name
 from paperlib.runs.fingerprints import fingerprints, forgive
 from paperlib.runs.measures import measures_of
 from paperlib.runs.memory import peak_memory_mb
@@ -31,7 +31,7 @@ from paperlib.runs.prepare import clients_of, dataset_of, prepare, prepare_one_s
 from paperlib.runs.records import LONGEST, evaluated
 from paperlib.runs.store import Run, Saver, Store
 from paperlib.version import version
-from paperlib.workers import arithmetic, worker_pool
+from paperlib.workers import worker_pool
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -49,6 +49,7 @@ def result_table(text: str, folder: Path) -> ResultTable:
     cell |= {"status": text, "printed_status": text}
     made = ResultTable({(text, q): [cell[q]] for q in QUANTITIES}, index=pd.Index([text], name=text))
     made.title, made.caption, made.path, made.lower_is_better = text, text, folder / "smoke" / "gc_fed" / "T5", ()
+    made.runs = {(text, text): {text: [text]}}
     return made
 
 

@@ -36,9 +36,10 @@ def labels_of(counts: list[int], seed: int = 0) -> torch.Tensor:
 def requests(draw: st.DrawFn) -> tuple[torch.Tensor, str, dict]:
     """A feasible request: labels, name of the partition, its options."""
     counts = draw(st.lists(st.integers(8, 60), min_size=2, max_size=8))
-    name = draw(st.sampled_from(["iid", "dirichlet", "dirichlet_capped", "classes_per_client", "two_classes"]))
+    kinds = ["iid", "quantity", "dirichlet", "dirichlet_capped", "classes_per_client", "two_classes"]
+    name = draw(st.sampled_from(kinds))
     options = {"clients": draw(st.integers(1, 8)), "seed": draw(st.integers(0, 2**40)), "min_samples": 1}
-    if name.startswith("dirichlet"):
+    if name.startswith("dirichlet") or name == "quantity":
         options |= {"alpha": draw(st.floats(0.3, 1e4)), "min_samples": draw(st.integers(0, 2))}
     if name == "classes_per_client":
         options |= {"alpha": draw(st.integers(1, len(counts))), "clients": max(options["clients"], len(counts))}
@@ -82,6 +83,30 @@ def test_iid_parts_differ_by_at_most_one_sample_and_are_mixed():
     parts = partition(labels_of([500, 500]), "iid", clients=7, seed=1)
     assert {len(part) for part in parts} == {142, 143}
     assert (parts.counts()[:, 0].float() - 71.4).abs().max() < 4 * (142 / 4) ** 0.5
+
+
+# -- quantity
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 20.0])
+def test_quantity_gives_the_first_dirichlet_shares_of_all_samples_that_leave_each_client_enough(alpha):
+    labels, stream = labels_of([700, 300]), rng(3, "partition")
+    sizes = np.zeros(5, int)
+    while sizes.min() < 10:
+        cuts = np.floor(np.cumsum(stream.dirichlet(np.full(5, alpha))) * 1000).astype(int)
+        sizes = np.diff([0, *cuts[:-1], 1000])
+    parts = partition(labels, "quantity", clients=5, alpha=alpha, seed=3, min_samples=10)
+    assert [len(part) for part in parts] == sizes.tolist()
+    shuffled = np.split(stream.permutation(1000), np.cumsum(sizes)[:-1])
+    assert [part.tolist() for part in parts] == [sorted(part) for part in shuffled]
+
+
+def test_clients_of_quantity_have_the_labels_of_the_whole():
+    counts = partition(labels_of([5000, 5000, 10_000]), "quantity", clients=6, alpha=0.5, min_samples=100).counts()
+    sizes = counts.sum(1)
+    assert sizes.max() > 3 * sizes.min()
+    expected = sizes[:, None] * torch.tensor([0.25, 0.25, 0.5])
+    assert ((counts - expected).abs() < 5 * (expected * 0.75) ** 0.5).all()
 
 
 # -- Dirichlet
@@ -314,7 +339,7 @@ def test_minimum_that_no_dirichlet_draw_reaches_is_answered_with_the_best_one():
 
 def test_partitions_that_need_alpha_say_so():
     assert {name for name, kind in PARTITIONS.items() if kind.needs_alpha} == {
-        "dirichlet", "dirichlet_capped", "dirichlet_two_classes", "classes_per_client",
+        "quantity", "dirichlet", "dirichlet_capped", "dirichlet_two_classes", "classes_per_client",
     }  # fmt: skip
 
 

@@ -77,6 +77,7 @@ def test_engines_agree_to_1e_10_in_float64(method: str, pool: Executor):
         {"model": "vit", "width": 0.125, "local_epochs": 1},
         {"model": "fedacd_cnn", "width": 0.125},
         {"last_batch": "pad", "batch_size": 64, "local_epochs": 1},
+        {"local_epochs": 1, "local_steps": 5, "method": "scaffold"},
         {"batch_size": 1, "local_epochs": 1, "method": "feddecorr"},
     ],
     ids=str,

@@ -9,7 +9,7 @@ import torch
 from paperlib import Experiment, Run, oneshot, run
 from paperlib.data.batches import normalise
 from paperlib.data.datasets import load
-from paperlib.workers import arithmetic
+from paperlib.runs.devices import arithmetic
 
 from .test_engines import TINY, experiment
 

@@ -13,10 +13,9 @@ import fedacd_theory as fedacd
 import fedgps_theory as fedgps
 import fedimpro_theory as fedimpro
 import gc_fed_theory as gc_fed
-from fedacd_theory import adverse_priors, worst_risk
+from fedacd_theory import adverse_priors
 from fedgps_theory import gaussian_w1
 from fedimpro_analysis import conditional_wasserstein_of_samples
-from fedimpro_theory import finite_draws
 from paperlib.papers.printed import printed_table
 from paperlib.quantities.curves import rounds_to_target
 from paperlib.quantities.ranks import average_ranks, critical_difference, friedman
@@ -220,12 +219,12 @@ def test_fedacd_11_with_more_clients_than_classes_it_always_exists():
         others = adverse_priors(prior, errors, clients=11, theta=0.0999)
         risk = fedacd.risk_against(prior, errors, others, 11)
         assert others.min() >= 0
-        assert float(errors.mean()) < risk <= worst_risk(prior, errors, 11) + 1e-15
+        assert float(errors.mean()) < risk <= fedacd.worst_risk(prior, errors, 11) + 1e-15
 
 
 def test_fedacd_11_with_fewer_clients_the_statement_itself_can_fail():
     prior, errors = fedacd.some_good_classes(classes=100, good=1)
-    assert worst_risk(prior, errors, 20) == pytest.approx(0.95) and float(errors.mean()) == pytest.approx(0.99)
+    assert fedacd.worst_risk(prior, errors, 20) == pytest.approx(0.95) and float(errors.mean()) == pytest.approx(0.99)
     stream = rng(0, "test/no adversary")
     for alpha in (0.01, 0.1, 1):
         others = torch.from_numpy(stream.dirichlet([alpha] * 100, size=19))
@@ -272,7 +271,7 @@ def test_fedimpro_11_the_plain_sum_leaves_it_and_three_times_the_samples_give_a_
 
 def test_fedimpro_11_own_draws_add_the_term_that_the_proof_omits():
     real = vector(10, 10, 10, 10)
-    assert finite_draws(4.0, real, real) == pytest.approx(0.075, abs=1e-15)
+    assert fedimpro.finite_draws(4.0, real, real) == pytest.approx(0.075, abs=1e-15)
     alike = torch.zeros(4, 1, dtype=torch.float64)
     assert fedimpro.simulated_variance(alike, -1.5, 4.0, real, real, 100_000, seed=1) == pytest.approx(0.075, rel=0.01)
 
@@ -281,8 +280,9 @@ def test_fedimpro_11_the_omitted_term_for_unequal_clients():
     real, drawn = vector(10, 30, 5), vector(10, 30, 5)
     alike = torch.zeros(3, 1, dtype=torch.float64)
     simulated = fedimpro.simulated_variance(alike, 0.0, 9.0, real, drawn, 100_000)
-    assert simulated == pytest.approx(finite_draws(9.0, real, drawn), rel=0.02)
-    assert finite_draws(9.0, real, drawn) == pytest.approx(2 * 9 / 45 / 4)  # (M - 1) variance / N_hat, times 1/4
+    assert simulated == pytest.approx(fedimpro.finite_draws(9.0, real, drawn), rel=0.02)
+    # (M - 1) variance / N_hat, times 1/4
+    assert fedimpro.finite_draws(9.0, real, drawn) == pytest.approx(2 * 9 / 45 / 4)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_fedimpro_12_conditional_wasserstein_weighs_classes_by_mean_label_shares
 
 
 def test_fedimpro_12_swapped_classes_are_far_apart_though_all_points_are_the_same():
-    x, y, labels = [-1.0, 1.0], [1.0, -1.0], [0, 1]
+    x, y, labels = map(np.array, ([-1.0, 1.0], [1.0, -1.0], [0, 1]))
     assert empirical_w1(x, y) == 0
     assert conditional_wasserstein_of_samples(x, labels, y, labels) == pytest.approx((2, 0))
 

@@ -32,6 +32,9 @@ SETTING = Experiment(
     alpha=0.4, min_samples=10, clients=5, sampled=3, rounds=3, local_epochs=2, batch_size=16, lr=0.05, momentum=0.9,
     weight_decay=1e-3, lr_decay=0.97, seed=6,
 )  # fmt: skip
+# Two passes for a client of ten samples, less than one for a client of forty. Full batches: three passes for everybody.
+STEPS = {"local_epochs": 1, "local_steps": 4, "batch_size": 8}
+FULL_STEPS = {"local_epochs": 1, "local_steps": 3, "batch_size": 64, "last_batch": "pad"}
 BATCH_NORM = {"model": "cnn2", "width": 1 / 8, "rounds": 2, "local_epochs": 1}
 Compare = Callable[[FedAvg, Progress], Iterable[Tensor]]
 
@@ -175,6 +178,8 @@ CASES: tuple[Case, ...] = (
     Case("fedavg", servers.fedavg, changes={"weighting": "size", "last_batch": "pad", "augment": True}),
     Case("fedavg", servers.fedavg, changes={"momentum_buffer": "keep", "clip": 0.5}),
     Case("fedavg", servers.fedavg, changes=BATCH_NORM | {"weighting": "size"}),
+    Case("fedavg", servers.fedavg, changes=STEPS),
+    Case("fedavg", servers.fedavg, changes=FULL_STEPS | {"weighting": "size", "augment": True}),
     # gradients and losses of the clients
     of_client("fedprox", local.fedprox, mu=0.5),
     of_client("fedlc", local.fedlc, tau=0.5),
@@ -205,6 +210,7 @@ CASES: tuple[Case, ...] = (
     Case("fedadam", servers.fedadam, {"eta_g": 0.05, "beta_1": 0.9, "beta_2": 0.99, "tau": 1e-2}),
     Case("fedexp", servers.fedexp, {"epsilon": 1e-3}, {"lr": 0.01}, both_models),
     Case("fednova", servers.fednova, changes={"weighting": "size"}),
+    Case("fednova", servers.fednova, changes=STEPS | {"weighting": "size"}),
     Case("fednova", servers.fednova, changes={"weighting": "uniform"} | BATCH_NORM),
     Case("fednova", servers.fednova, {"base": "fedprox", "mu": 0.5}, {"weighting": "size"}),
     Case("feddisco", servers.feddisco, {"a": 0.2, "b": 0.1}, {"weighting": "size"}),
@@ -213,6 +219,8 @@ CASES: tuple[Case, ...] = (
     Case("scaffold", servers.scaffold, {"correction": "gradient", "c_scale": "1/N"}),
     Case("scaffold", servers.scaffold, {"correction": "gradient", "c_scale": "1/N"}, {"momentum_buffer": "keep"}),
     Case("scaffold", servers.scaffold, {"correction": "step", "c_scale": "1/S"}),
+    Case("scaffold", servers.scaffold, {"correction": "gradient", "c_scale": "1/N"}, STEPS),
+    Case("scaffold", servers.scaffold, {"correction": "step", "c_scale": "1/N"}, STEPS | {"momentum": 0.0}),
     Case("feddyn", servers.feddyn, {"alpha": 0.1, "clip": 0.8, "h_scale": "1/N"}),
     Case("feddyn", servers.feddyn, {"alpha": 0.1, "clip": 10.0, "h_scale": "1/S^2"}),
     Case("fedspeed", servers.fedspeed, {"lambda_": 10.0, "rho": 0.1, "alpha": 0.8, "correction": "sampled"}),

@@ -80,7 +80,7 @@ class Federation:
 
     def steps(self, k: int) -> int:
         """Local steps of client k in a round."""
-        return self.e.local_epochs * -(-self.n[k] // self.e.batch_size)
+        return self.e.local_steps or self.e.local_epochs * -(-self.n[k] // self.e.batch_size)
 
     def weighted(self, gradients: Sequence[Tensor]) -> Tensor:
         """Mean [P] of the gradients of a client's steps, each weighted by how far momentum lets it move the client."""
@@ -89,11 +89,12 @@ class Federation:
         return torch.stack([a * g for a, g in zip(weights, gradients, strict=True)]).sum(0) / sum(weights)
 
     def epochs(self, t: int, k: int) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
-        """The batches (x, y) of each local epoch."""
-        stream = rng(self.e.seed, "batches", t, k)
-        for _ in range(self.e.local_epochs):
-            drawn = epoch(self.data, self.context.indices[k], self.e.batch_size, self.e.augment, stream)
-            yield ((x.double(), y) for x, y in drawn)
+        """The batches (x, y) of each local epoch, of which the last may end early."""
+        stream, left = rng(self.e.seed, "batches", t, k), self.steps(k)
+        while left > 0:
+            drawn = list(epoch(self.data, self.context.indices[k], self.e.batch_size, self.e.augment, stream))
+            yield ((x.double(), y) for x, y in drawn[:left])
+            left -= len(drawn)
 
     def gradient(self, x: Tensor, y: Tensor, loss: Loss | None = None, count: bool = True) -> Tensor:
         """Gradient [P] of a loss, default the cross-entropy; 0 for a parameter that is not trained.

@@ -14,7 +14,7 @@ from paperlib import methods, oneshot, papers
 from paperlib.display import plots
 from paperlib.display.markup import Markup, table
 from paperlib.papers import TITLES, index, settings, shipped_runs
-from paperlib.papers.cells import value
+from paperlib.papers.cells import or_nan, value
 from paperlib.papers.citations import changes, code
 from paperlib.papers.collection import finished
 from paperlib.papers.specs import TableSpec, scaled
@@ -100,17 +100,13 @@ def cells(paper: str, name: str, scale: str) -> pd.DataFrame:
                 "row": str(cell.key["row"]),
                 "column": label,
                 "methods": {m for e in cell.experiments for m in (e.method, e.method_options.get("base", e.method))},
-                "number": -np.inf if cell.note == "failed" else sign * _known(cell.printed),
-                "printed": cell.note if np.isnan(_known(cell.printed)) else f"{cell.printed:.2f}",
-                "our_number": -np.inf if ours.status in ("failed", "not reached") else sign * _known(ours.mean),
+                "number": -np.inf if cell.note == "failed" else sign * or_nan(cell.printed),
+                "printed": cell.note if np.isnan(or_nan(cell.printed)) else f"{cell.printed:.2f}",
+                "our_number": -np.inf if ours.status in ("failed", "not reached") else sign * or_nan(ours.mean),
                 "ours": ours.status if ours.mean is None else f"{ours.mean:.2f}",
             }
         )
     return pd.DataFrame(rows)
-
-
-def _known(number: float | None) -> float:
-    return np.nan if number is None else number
 
 
 def standing(method: str, paper: str, scale: str) -> pd.DataFrame:
