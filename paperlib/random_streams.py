@@ -7,6 +7,7 @@ execution, or on the machine.
 import zlib
 from collections.abc import Callable
 from contextvars import ContextVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,10 +50,11 @@ def draw(make: Callable[[], Tensor], device: torch.device) -> Tensor:
 class RepeatedDraws:
     """A step that is recorded, and what it draws, which a recording cannot: `renew` does so before every replay.
 
-    Calling it takes the step; the first time shows what it draws.
+    Calling it takes the step; the first time shows what it draws. result: what the step returned last, which in a
+    recording is the memory that a replay writes it into.
     """
 
-    def __init__(self, step: Callable[[], None]):
+    def __init__(self, step: Callable[[], Any]):
         self.step = step
         self.drawn: list[tuple[Callable[[], Tensor], Tensor]] = []  # how, and where the values lie
 
@@ -60,7 +62,7 @@ class RepeatedDraws:
         self.position = 0
         _draws.set(self)
         try:
-            self.step()
+            self.result = self.step()
         finally:
             _draws.set(None)
 

@@ -52,7 +52,7 @@ class Brought:
 
 
 class Recording:
-    """The local steps of a client in memory of its own, for all with the same tensor names and the same `graph_key`.
+    """The local steps of a client in memory of its own, for all with the same network, tensor names and `graph_key`.
 
     loaded: whose tensors ``task`` holds. memory: what the steps change.
     """
@@ -78,9 +78,8 @@ class Recording:
             self.steps[size] = self.recorder(partial(self.step, size), task.context.experiment)
             self.brought.position.copy_(position)
         fill((self.task, self.memory), (self.task if task is self.loaded else task, _changing(visit, theta)))
-        if visit.generator is not self.visit.generator:
-            self.visit.generator.set_state(visit.generator.get_state())
-            self.visit.stream.bit_generator.state = visit.stream.bit_generator.state
+        fill(self.visit.generator, visit.generator)
+        self.visit.stream.bit_generator.state = visit.stream.bit_generator.state
         visit.generator, visit.stream, self.loaded = self.visit.generator, self.visit.stream, task
         _move(visit, self.memory)
         for size in sizes:
@@ -129,7 +128,7 @@ class Captured:
 
     def take_steps(self, task: ClientTask, visit: Visit, theta: Tensor, batches: Iterable[Tensor]) -> Tensor:
         """Take the steps of an epoch by this client's recording, which begins at its first use."""
-        key = (task.method.graph_key(visit), frozenset(task.own), frozenset(task.shared), frozenset(visit.notes))
+        key = (task.method.net, task.method.graph_key(visit), *map(frozenset, (task.own, task.shared, visit.notes)))
         if key not in self.recordings:
             self.recordings[key] = Recording(task, visit, theta, self.brought, self.recorder)
         return self.recordings[key].take(task, visit, theta, [draws.shape[1] for draws in batches])

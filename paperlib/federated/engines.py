@@ -6,24 +6,24 @@ Both engines train the same clients on the same batches; their results agree up 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import Protocol
 
 from paperlib.federated.captured import Captured
 from paperlib.federated.local import ClientTask, Trained, train_client
 from paperlib.federated.method import FedAvg
+from paperlib.federated.recorder import EAGER, Recorder
 from paperlib.workers import Workers
 
 ENGINES = ("auto", "sequential", "captured")
 AHEAD = 8  # clients that may be trained out of turn: what they send waits in memory
 
 
-class RoundPlan(Protocol):
-    """A round before the clients train: the cohort and the task of each of its clients."""
+@dataclass(frozen=True)
+class RoundPlan:
+    """A round before the clients train: the cohort, and what gives the task of each of its clients."""
 
     method: FedAvg
     cohort: list[int]
-
-    def start(self, client: int) -> ClientTask: ...
+    start: Callable[[int], ClientTask]
 
 
 Train = Callable[[RoundPlan, Executor], Iterable[Trained]]
@@ -31,11 +31,15 @@ Train = Callable[[RoundPlan, Executor], Iterable[Trained]]
 
 @dataclass(frozen=True)
 class Engine:
-    """name: one of `ENGINES`. train: trains a cohort. reason: why it is not the one asked for; or empty."""
+    """name: one of `ENGINES`. train: trains a cohort. reason: why it is not the one asked for; or empty.
+
+    recorder: takes the steps of a server that trains.
+    """
 
     name: str
     train: Train
     reason: str = ""
+    recorder: Recorder = EAGER
 
 
 def one_after_another(round: RoundPlan, pool: Executor) -> Iterable[Trained]:
@@ -70,4 +74,4 @@ def choose(name: str, device: str) -> Engine:
     if device == "cpu":
         return Engine("sequential", one_after_another, f"not {name}: a CUDA graph needs a GPU")
     captured = Captured()
-    return Engine("captured", lambda round, pool: (captured(round.start(client)) for client in round.cohort))
+    return Engine("captured", lambda round, pool: map(captured, map(round.start, round.cohort)), "", captured.recorder)

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map, tree_map_only
 
 from paperlib.random_streams import RepeatedDraws
 from paperlib.timing import part
 
-Step = Callable[[], None]
+Step = Callable[[], Any]
 Record = Callable[[Step], Step]
 
 WARM_UP = 3  # steps before a recording, in which libraries choose their algorithms and allocate their memory
@@ -62,7 +62,10 @@ class Recorder:
         self.record = record
 
     def __call__(self, step: Step, run: object) -> Step:
-        """Return what takes a step: it draws what the step draws, then replays it. Recording it changes its memory."""
+        """Return what takes a step: it draws what the step draws, replays it, and returns a copy of what it returned.
+
+        Recording a step changes its memory.
+        """
         drawn = RepeatedDraws(step)
         try:
             self.record = self.record or CudaGraphs()
@@ -74,21 +77,27 @@ class Recorder:
             reason = str(error.__context__ or error).partition("\n")[0]
             warnings.warn(f"{run} is played without a CUDA graph: {reason}", stacklevel=2)
 
-        def take() -> None:
+        def take() -> Any:
             drawn.renew()
             with part("graph"):
                 replay()
+            return tree_map_only(Tensor, torch.clone, drawn.result)
 
         return take
 
 
+EAGER = Recorder(lambda step: step)
+
+
 def fill(memory: Any, values: Any) -> None:
-    """Copy tensors into memory of the same names, except for those that lie there; one launch for each type."""
+    """Copy tensors and streams into memory of the same names, but for those that lie there; a launch for each type."""
     pairs: dict[Any, list[tuple[Tensor, Tensor]]] = {}
 
     def sort(place: Any, value: Any) -> None:
         if isinstance(place, Tensor) and place is not value:
             pairs.setdefault((place.device, place.dtype), []).append((place, value))
+        elif isinstance(place, torch.Generator):
+            place.set_state(value.get_state())
 
     tree_map(sort, memory, values)
     for group in pairs.values():

@@ -10,7 +10,7 @@ from torch import Tensor
 from paperlib.experiment import Experiment
 from paperlib.federated.client_states import ClientStates
 from paperlib.federated.context import Context
-from paperlib.federated.engines import SEQUENTIAL, Engine
+from paperlib.federated.engines import SEQUENTIAL, Engine, RoundPlan
 from paperlib.federated.evaluation import evaluate
 from paperlib.federated.local import ClientTask, Trained
 from paperlib.federated.method import FedAvg, finish_round
@@ -97,7 +97,7 @@ def play_round(
 ) -> Row:
     """One round: sample, train, aggregate. Returns the bytes that were sent; appends to ``local_models`` if given."""
     round = Round(method, progress)
-    return round.close(engine.train(round, pool), local_models)
+    return round.close(engine.train(RoundPlan(method, round.cohort, round.start), pool), local_models)
 
 
 class Round:

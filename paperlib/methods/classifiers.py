@@ -77,7 +77,7 @@ class Calibrated(FedAvg):
 
     def collect(self, server: State, totals: Totals, p: float, client: int, upload: Upload) -> None:
         super().collect(server, totals, p, client, upload)
-        totals.sum("sampled", upload["delta"].new_empty(self.context.experiment.clients))[client] = 1
+        totals.sum("sampled", upload["delta"].new_empty(self.context.experiment.clients))[client].fill_(1)
         totals.add("buffers", upload["buffers"], p)
 
     def aggregate(self, server: State, theta: Tensor, totals: Totals) -> tuple[Tensor, State]:

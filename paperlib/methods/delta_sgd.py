@@ -13,6 +13,7 @@ from paperlib.methods.fednova import FedNova
 from paperlib.methods.math.passes import uncounted
 from paperlib.methods.scaffold import Scaffold
 from paperlib.options import option
+from paperlib.random_streams import to_device
 
 
 class DeltaSGD(FedAvg):
@@ -41,7 +42,8 @@ class DeltaSGD(FedAvg):
     def begin(self, theta: Tensor, shared: State, own: State, visit: Visit) -> Tensor:
         start = super().begin(theta, shared, own, visit)
         # Without momentum, its buffer is free: g_{j-1}, then eta_{j-1}, sqrt(1 + delta theta_{j-1}), ||w_j - w_{j-1}||.
-        visit.optimizer.buffer = torch.cat([torch.zeros_like(theta), theta.new_tensor([self.eta_0, 1.0, 0.0])])
+        numbers = to_device(torch.tensor([self.eta_0, 1.0, 0.0], dtype=theta.dtype), theta.device)
+        visit.optimizer.buffer = torch.cat([torch.zeros_like(theta), numbers])
         return start
 
     def gradient(self, theta: Tensor, batch: Batch, shared: State, own: State) -> Tensor:

@@ -3,6 +3,7 @@
 Wang et al. 2020, "Tackling the objective inconsistency problem in heterogeneous federated optimization", Eq. 5.
 """
 
+import torch
 from torch import Tensor
 
 from paperlib.federated.context import Visit
@@ -28,7 +29,7 @@ class FedNova(FedAvg):
         optimizer = visit.optimizer
         pull = optimizer.lr * self.mu if isinstance(self, FedProx) else 0.0
         a = effective_steps(optimizer.steps, optimizer.momentum, pull)
-        return upload | {"a": theta.new_tensor(a)}, own
+        return upload | {"a": torch.tensor(a, dtype=theta.dtype)}, own  # on the CPU, so that nobody waits for it
 
     def weight(self, p: float, upload: Upload) -> float:
         return super().weight(p, upload) / steps_of(upload)

@@ -15,7 +15,7 @@ from paperlib.data.partitions import Partition
 from paperlib.experiment import Experiment
 from paperlib.federated.context import Context
 from paperlib.federated.engines import Engine, RoundPlan
-from paperlib.federated.local import ClientTask, Trained, train_client
+from paperlib.federated.local import ClientTask, Trained
 from paperlib.methods import FedAvg
 from paperlib.oneshot.ensemble import Model
 from paperlib.random_streams import torch_rng
@@ -126,21 +126,12 @@ class Clients:
         self, round: int, theta: Tensor, buffers: Tensor, trained_before: Sequence[int], engine: Engine, pool: Executor
     ) -> Iterator[tuple[int, Trained]]:
         missing = [k for k in self.present if k not in trained_before]
-        tasks = {
-            k: ClientTask(method.context, method, round, k, *self.start(k, round, theta, buffers), {}, {})
-            for k, method in enumerate(self.methods)
-            if k in missing
-        }
-        if self.heterogeneous:
-            return zip(missing, pool.map(lambda k: train_client(tasks[k]), missing), strict=True)
-        return zip(missing, engine.train(_Cohort(self.methods[0], missing, tasks), pool), strict=True)
 
+        def start(k: int) -> ClientTask:
+            method = self.methods[k]
+            return ClientTask(method.context, method, round, k, *self.start(k, round, theta, buffers), {}, {})
 
-class _Cohort:
-    """The part of a round that an engine needs to train clients."""
-
-    def __init__(self, method: FedAvg, cohort: list[int], tasks: dict[int, ClientTask]):
-        self.method, self.cohort, self.start = method, cohort, tasks.__getitem__
+        return zip(missing, engine.train(RoundPlan(self.methods[0], missing, start), pool), strict=True)
 
 
 def training(experiment: Experiment) -> Experiment:

@@ -80,7 +80,7 @@ class CoBoosting(Distillation):
         """Perturbs every image in the direction that raises a random mixture of the teacher's outputs, at T = 4."""
         if not self.epsilon:
             return super().lesson(ensemble, server, x, samples, stream)
-        x = x.requires_grad_()
+        x = x.detach().requires_grad_()
         P = self.aggregate(ensemble.logits(x), samples["labels"], server)
         r = draw(lambda: torch.rand(P.shape, generator=stream), P.device).to(P) * 2 - 1
         slope = torch.autograd.grad((r * (P / 4).softmax(1)).sum(), x)[0]

@@ -6,11 +6,13 @@ student, learns the clients' predictions, the teacher, on all images so far.
 
 import math
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.optim import Adam
+from torch.optim.adam import adam
+from torch.utils._pytree import tree_map
 
 from paperlib.data.batches import Augmentation, normalise, random_crop_and_flip, standardise
 from paperlib.federated.context import Context
@@ -18,7 +20,6 @@ from paperlib.federated.local import clip_norm
 from paperlib.federated.method import State
 from paperlib.federated.progress import Progress
 from paperlib.methods.math.losses import softened_kl
-from paperlib.networks.network import gradient
 from paperlib.oneshot.aggregation import averaged
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.ensemble import Ensemble
@@ -26,9 +27,11 @@ from paperlib.oneshot.generator import KINDS, generator
 from paperlib.oneshot.samples import as_bytes, merged, representatives, shuffled
 from paperlib.oneshot.stratification import BETAS
 from paperlib.options import MANY, option
-from paperlib.random_streams import rng, torch_rng
+from paperlib.random_streams import rng, to_device, torch_rng
 
 KEPT = 20  # synthetic images of a finished run
+# Of the generator; as a function of its state, because `torch.optim.Adam` warns of every step that is not recorded.
+ADAM: dict[str, Any] = {"beta1": BETAS[0], "beta2": BETAS[1], "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False}
 
 
 class Distillation(OneShot):
@@ -130,31 +133,39 @@ class Distillation(OneShot):
         Returns the batches of samples that ``train_on`` and ``keep`` choose, and the loss of the last one.
         """
         stream = torch_rng(self.seed, "synthetic batch", round, t)
-        if self.reset_generator:
+        theta = progress.server.get("generator")
+        if theta is None:
             theta = self.fresh_generator(progress.theta, "generator", round, t)
-        else:
-            theta = progress.server["generator"].clone()
-        theta.requires_grad_()
-        z = torch.randn(self.batch, self.latent, generator=stream).to(theta.detach())
-        y = torch.randint(ensemble.classes, (self.batch,), generator=stream).to(theta.device)
-        learning = [theta, z.requires_grad_()] if self.train_latent else [theta]
-        adam = Adam(learning, self.lr_g, BETAS, fused=True)
-        kept: list[Tensor] = []
-        losses: list[Tensor] = []
-        for _ in range(self.generator_steps):
-            images = self.G(theta, z, train=True)
-            kept.append(as_bytes(images))
-            x = standardise(self.view(images, stream), self.context.data)
-            loss = self.generator_loss(ensemble, progress, x, y)
-            self.generator_step(adam, learning, loss)
-            losses.append(loss.detach())
+        z = to_device(torch.randn(self.batch, self.latent, generator=stream), theta.device).to(theta)
+        y = to_device(torch.randint(ensemble.classes, (self.batch,), generator=stream), theta.device)
+        learned = [theta, z] if self.train_latent else [theta]
+        state = {name: [torch.zeros_like(leaf) for leaf in learned] for name in ("exp_avgs", "exp_avg_sqs")}
+        state |= {"max_exp_avg_sqs": [], "state_steps": [*torch.zeros(len(learned), device=theta.device)]}
+        values = {"student": _tensors(progress), "learned": learned, "z": z, "y": y, "stream": stream, "adam": state}
+        m, step = ensemble.begin(self.generator_step, values)
+        kept, losses = zip(*(step() for _ in range(self.generator_steps)), strict=True)
         if not self.reset_generator:
-            progress.server["generator"] = theta.detach()
+            progress.server["generator"] = m["learned"][0].clone()
         chosen = list(range(self.generator_steps)) if self.train_on == "intermediates" else [-1]
         if self.keep == "lowest":
             chosen = [int(torch.stack(losses).argmin())]
         batches = [self.sampled(ensemble, progress.server, kept[step], y) for step in chosen]
         return batches, float(losses[chosen[-1]])
+
+    def generator_step(self, ensemble: Ensemble, m: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Take a step of Adam, of the parameters and of the latent vectors if they are trained.
+
+        Returns the images before it, in bytes, and their loss.
+        """
+        leaves = [leaf.detach().requires_grad_() for leaf in m["learned"]]
+        images = self.G(*[*leaves, m["z"]][:2], train=True)  # z is learned, or else the one that was drawn
+        x = standardise(self.view(images, m["stream"]), self.context.data)
+        loss = self.generator_loss(ensemble, Progress(0, **m["student"]), x, m["y"])
+        grads = [*torch.autograd.grad(loss, leaves)]
+        if self.clip is not None:
+            clip_norm(grads[0], self.clip)
+        adam(m["learned"], grads, **m["adam"], lr=self.lr_g, fused=True, maximize=False, **ADAM)
+        return as_bytes(images), loss.detach()
 
     def generator_loss(self, ensemble: Ensemble, progress: Progress, x: Tensor, y: Tensor) -> Tensor:
         """Line 19: the generator's loss on its normalised images x with requested labels y [B]; scalar."""
@@ -173,37 +184,39 @@ class Distillation(OneShot):
         self, ensemble: Ensemble, progress: Progress, batches: list[State], round: int, t: int
     ) -> dict[str, float]:
         """Lines 23 and 24: one pass of the student over samples in random order; returns the recorded quantities."""
-        theta, buffers = progress.theta.clone(), progress.buffers.clone()
-        momentum = progress.server["momentum"].clone()
+        m: dict[str, Any] = {"student": _tensors(progress), "stream": torch_rng(self.seed, "distillation", round, t)}
         lr = self.lr * (0.5 * (1 + math.cos(math.pi * (t - 1) / self.epochs)) if self.cosine else 1.0)
         order = rng(self.seed, "distillation order", round, t)
-        stream = torch_rng(self.seed, "distillation", round, t)
-        losses: list[Tensor] = []
-        agreeing: list[Tensor] = []
+        steps = []
         for batch in batches:
             for x, samples in shuffled(batch, self.context.data, self.augmentation, self.batch, order):
-                x, P = self.lesson(ensemble, progress.server, x.to(theta.dtype), samples, stream)
-
-                def loss(theta: Tensor, x: Tensor = x, P: Tensor = P) -> Tensor:
-                    S = self.net(theta, x, buffers=buffers, train=True, generator=stream)
-                    value = self.student_loss(P, S)
-                    losses.append(value.detach())
-                    agreeing.append(S.argmax(1) == P.argmax(1))
-                    return value
-
-                g = gradient(loss, theta)
-                if self.clip is not None:
-                    clip_norm(g, self.clip)
-                momentum.mul_(self.momentum).add_(g.add_(theta, alpha=self.weight_decay))
-                theta.add_(momentum, alpha=-lr)
-        progress.theta, progress.buffers = theta, buffers
+                m, step = ensemble.begin(self.student_step, m | {"x": x, "samples": samples})
+                steps.append(step())
+                m["student"]["theta"].add_(m["student"]["server"]["momentum"], alpha=-lr)
+        vars(progress).update(tree_map(torch.clone, m["student"]))
+        losses, agreeing = zip(*steps, strict=True)
         as_requested = [self.recalled(batch, progress.server).argmax(1) == batch["labels"] for batch in batches]
-        progress.server["momentum"] = momentum
         return {
             "student_loss": float(torch.stack(losses).mean()),
-            "agreement": _percent(agreeing),
-            "teacher_as_asked": _percent(as_requested),
+            "agreement": 100 * float(torch.cat(agreeing).double().mean()),
+            "teacher_as_asked": 100 * float(torch.cat(as_requested).double().mean()),
         }
+
+    def student_step(self, ensemble: Ensemble, m: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Change the student's momentum and BatchNorm statistics by a batch.
+
+        Returns the loss, and where student and teacher predict the same class, [B].
+        """
+        student = Progress(0, **m["student"])
+        x, P = self.lesson(ensemble, student.server, m["x"].to(student.theta.dtype), m["samples"], m["stream"])
+        theta = student.theta.detach().requires_grad_()
+        S = self.net(theta, x, buffers=student.buffers, train=True, generator=m["stream"])
+        loss = self.student_loss(P, S)
+        g = torch.autograd.grad(loss, theta)[0]
+        if self.clip is not None:
+            clip_norm(g, self.clip)
+        student.server["momentum"].mul_(self.momentum).add_(g.add_(student.theta, alpha=self.weight_decay))
+        return loss.detach(), S.argmax(1) == P.argmax(1)
 
     # -- what the methods change
 
@@ -258,15 +271,7 @@ class Distillation(OneShot):
 
     def fresh_generator(self, like: Tensor, purpose: str, round: int, t: int = 0) -> Tensor:
         """Initial parameters of a generator."""
-        return self.G.initial(torch_rng(self.seed, purpose, round, t)).to(like)
-
-    def generator_step(self, adam: Adam, learning: list[Tensor], loss: Tensor) -> None:
-        """A step of Adam, of the parameters first and of the latent vectors if they are trained."""
-        for leaf, g in zip(learning, torch.autograd.grad(loss, learning), strict=True):
-            leaf.grad = g
-        if self.clip is not None:
-            torch.nn.utils.clip_grad_norm_(learning[:1], self.clip)
-        adam.step()
+        return to_device(self.G.initial(torch_rng(self.seed, purpose, round, t)), like.device).to(like)
 
     # -- results
 
@@ -277,5 +282,6 @@ class Distillation(OneShot):
         return {"images": last["images"][chosen], "labels": last["labels"][chosen]}
 
 
-def _percent(hits: list[Tensor]) -> float:
-    return 100 * float(torch.cat(hits).double().mean())
+def _tensors(progress: Progress) -> dict[str, Any]:
+    """What a step on the server reads of a run's state."""
+    return {"theta": progress.theta, "buffers": progress.buffers, "server": progress.server}

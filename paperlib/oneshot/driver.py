@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 
 import torch
-from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from paperlib.data.batches import normalise
-from paperlib.data.datasets import Dataset
+from paperlib.federated.context import Context
 from paperlib.federated.engines import SEQUENTIAL, Engine
-from paperlib.federated.evaluation import BATCH, evaluate
+from paperlib.federated.evaluation import evaluate
 from paperlib.federated.progress import Progress, Row
 from paperlib.federated.simulator import bytes_of, evaluated_now
+from paperlib.methods.math.passes import outputs_of
 from paperlib.oneshot.aggregation import accuracy, logits_of_test_set
 from paperlib.oneshot.base import OneShot
 from paperlib.oneshot.clients import Clients
@@ -41,7 +40,7 @@ def simulate(
         round, t = progress.round // method.epochs + 1, progress.round % method.epochs + 1
         if ensemble is None or t == 1:
             models = clients.models(round, progress.theta, progress.buffers, engine, pool, begun=t > 1)
-            ensemble = Ensemble(models, clients.shares, method.context.data.num_classes)
+            ensemble = Ensemble(models, clients.shares, method.context.data.num_classes, engine.recorder)
         started = seconds_now(progress.theta.device)
         if t == 1:
             method.start(ensemble, progress, round)
@@ -70,18 +69,15 @@ def _of_clients(method: OneShot, progress: Progress, ensemble: Ensemble, clients
     row: Row = {}
     for k, model, own in zip(clients.present, ensemble.models, logits, strict=True):
         row[f"client_{k}_accuracy"] = accuracy(own, data.test_labels)
-        row[f"client_{k}_loss"] = training_loss(model, data, clients.methods[k].context.indices[k])
+        row[f"client_{k}_loss"] = training_loss(model, clients.methods[k].context, k)
     return row | method.ensembles(logits, data.test_labels, progress)
 
 
-def training_loss(model: Model, data: Dataset, indices: Tensor) -> float:
+def training_loss(model: Model, context: Context, client: int) -> float:
     """Mean cross-entropy, in nats, of a client's model on its training samples without augmentation.
 
-    Near zero, further local epochs would change little. indices: int64 [n].
+    Near zero, further local epochs would change little.
     """
-    total = 0.0
-    with torch.inference_mode():
-        for part in indices.split(BATCH):
-            logits = model(normalise(data.train_images[part], data).to(model.theta.dtype))
-            total += float(cross_entropy(logits, data.train_labels[part], reduction="sum"))
-    return total / len(indices)
+    parts = outputs_of(context, model.theta, model.buffers, context.indices[client])
+    losses = torch.stack([cross_entropy(logits, y, reduction="sum") for logits, y in parts])
+    return sum(losses.tolist()) / int(context.sizes[client])

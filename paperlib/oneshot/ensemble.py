@@ -1,12 +1,16 @@
 """The clients' trained models on the server: frozen, in evaluation mode, differentiable in the images."""
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_structure
 
+from paperlib.federated.recorder import EAGER, Recorder, Step, fill
 from paperlib.networks import Network
 from paperlib.networks.layers import watched_batch_norm
 
@@ -49,12 +53,14 @@ class ChannelMoments(torch.autograd.Function):
 class Ensemble:
     """The models of m clients.
 
-    shares: p_k, summing to one, the clients' weights in a plain average of their models.
+    shares: p_k, summing to one, the clients' weights in a plain average of their models. recorder: takes the steps of
+    a server that learns from them.
     Raises ValueError, naming the client, for a model with NaN or infinity.
     """
 
-    def __init__(self, models: Sequence[Model], shares: Sequence[float], classes: int):
-        self.models, self.shares, self.classes = tuple(models), tuple(shares), classes
+    def __init__(self, models: Sequence[Model], shares: Sequence[float], classes: int, recorder: Recorder = EAGER):
+        self.models, self.shares, self.classes, self.recorder = tuple(models), tuple(shares), classes, recorder
+        self.kept: dict[Callable[..., Any], tuple[dict[str, Any], Step]] = {}
         for k, model in enumerate(self.models):
             if not (torch.isfinite(model.theta).all() and torch.isfinite(model.buffers).all()):
                 raise ValueError(f"client {k} uploaded a {model.net.name} that holds NaN or infinity")
@@ -78,6 +84,17 @@ class Ensemble:
                 own_mean, own_var = ChannelMoments.apply(a)
                 distance = distance + (own_mean - mean).norm() + (own_var - var).norm()
         return torch.stack(logits), distance / len(self.models)
+
+    def begin(self, step: Callable[..., Any], values: dict[str, Any]) -> tuple[dict[str, Any], Step]:
+        """Return the memory of a server's step, which holds ``values``, and what takes the step and copies its result.
+
+        The memory is kept, so that a step is recorded once for all epochs; it changes there, and ``values`` do not.
+        """
+        if step not in self.kept or tree_structure(self.kept[step][0]) != tree_structure(values):
+            memory = copy.deepcopy(values)
+            self.kept[step] = memory, self.recorder(partial(step, self, memory), step.__qualname__)
+        fill(self.kept[step][0], values)
+        return self.kept[step]
 
     def has_architecture(self, net: Network) -> bool:
         """Return True if all clients have this architecture."""

@@ -16,6 +16,7 @@ from paperlib.federated.captured import Captured
 from paperlib.federated.context import Context
 from paperlib.federated.local import ClientTask, Trained, train_client
 from paperlib.federated.simulator import bind
+from paperlib.federated.uploads import Totals
 from paperlib.methods import REGISTRY, build
 from paperlib.networks import build as build_network
 from paperlib.random_streams import RepeatedDraws
@@ -89,6 +90,26 @@ def plain_step(device: Device, model: str) -> int:
 @pytest.mark.parametrize("method", REGISTRY)
 def test_no_step_waits_for_the_device(method: str, pretend: Device):
     _, waits = one_step(pretend, method, sequentially)
+    assert not waits
+
+
+# Methods whose clients' hooks read numbers off the device.
+WAITING = {"fedgps", "fedgps_cf", "fedacd", "creff"}
+
+
+@pytest.mark.parametrize("method", sorted(set(REGISTRY) - WAITING))
+def test_neither_a_clients_visit_nor_its_upload_waits_for_the_device(method: str, pretend: Device):
+    def visit(totals: Totals) -> None:
+        upload = train_client(task).upload
+        weight = task.method.weight(0.5, upload)
+        buffers = {"buffers": task.buffers}
+        task.method.collect(server, totals, weight, 0, upload | buffers)
+
+    task = job(method, 1)
+    server = task.method.server_init(task.theta)
+    totals = Totals()
+    visit(totals)  # libraries, constants and sums are made once
+    _, waits = counts(pretend, lambda: visit(totals))
     assert not waits
 
 
