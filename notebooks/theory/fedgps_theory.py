@@ -14,9 +14,9 @@ from scipy.integrate import quad
 from scipy.special import erf, ndtr
 
 from paperlib.display import plots
-from paperlib.quantities.wasserstein import empirical_w1
 from statements import Statement, check
 from theory_plots import draw, over_range
+from wasserstein import empirical_w1
 
 Vector = NDArray[np.float64]
 Gaussian = tuple[float, float]

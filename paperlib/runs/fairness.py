@@ -1,5 +1,6 @@
 """Accuracy by class and by client of finished runs."""
 
+import numpy as np
 import torch
 
 from paperlib.oneshot import is_one_shot
@@ -19,4 +20,4 @@ def fairness_of(run: Run) -> Fairness:
         raise ValueError(f"the history of {e} has no hits of {data.num_classes} classes: run it with resume=False")
     method = (prepare_one_shot if is_one_shot(e) else prepare)(e, data)[0]
     images = torch.bincount(data.test_labels, minlength=data.num_classes)
-    return fairness(torch.tensor(hits), images, method.context.counts)
+    return fairness(torch.from_numpy(np.array(hits)), images, method.context.counts)

@@ -21,8 +21,8 @@ from paperlib.quantities.curves import rounds_to_target
 from paperlib.quantities.ranks import average_ranks, critical_difference, friedman
 from paperlib.quantities.risk import adaptability_risk, client_accuracy
 from paperlib.quantities.variance import gradient_variance, mixed_gradients, reduction
-from paperlib.quantities.wasserstein import conditional_wasserstein, empirical_w1
 from paperlib.random_streams import rng
+from wasserstein import conditional_wasserstein, empirical_w1
 
 CHECKS = [
     gc_fed.theorem_3_check,

@@ -9,8 +9,8 @@ from scipy.stats import norm, wasserstein_distance
 
 from fedgps_theory import gaussian_w1
 from fedimpro_analysis import conditional_wasserstein_of_samples
-from paperlib.quantities.wasserstein import conditional_wasserstein, empirical_w1
 from paperlib.random_streams import rng
+from wasserstein import conditional_wasserstein, empirical_w1
 
 # Workers flush subnormal numbers to zero, for the whole process.
 MEANS, SPREADS = st.floats(-5, 5, allow_subnormal=False), st.floats(0, 5, allow_subnormal=False)
