@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from paperlib import papers
+from paperlib.cli import app
 from paperlib.methods import REGISTRY, FedAvg
 from paperlib.papers import TABLES
 from paperlib.papers.added import leads, with_rows
@@ -82,6 +84,23 @@ def test_the_runs_of_the_row_are_made_beside_shipped_ones_and_no_others(twin, tm
     only = {"dataset": "emnist_byclass"}
     table = papers.table("gc_fed", "T5", scale="smoke", seeds=1, store=tmp_path, only=only, add=["twin"])
     assert table.loc["twin", COLUMN]["status"] == "1 of 1 seeds" and len(Store(tmp_path).digests()) == 1
+
+
+def test_a_file_of_ones_own_is_a_row_on_the_command_line(monkeypatch, tmp_path):
+    """FedAvg under another name has FedAvg's value; its run alone is made."""
+    monkeypatch.setitem(REGISTRY, "mine", FedAvg)  # so that what the file registers is gone after the test
+    del REGISTRY["mine"]
+    monkeypatch.setenv("PAPERLIB_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("PAPERLIB_FIGURES", str(tmp_path / "figures"))
+    file = tmp_path / "my_method.py"
+    file.write_text("from paperlib.methods import REGISTRY, FedAvg\nclass Mine(FedAvg): ...\nREGISTRY['mine'] = Mine\n")
+    words = ["run", "gc_fed", "T5", "--seeds", "1", "--jobs", "1", "--only", "dataset=emnist_byclass", "--rest"]
+    answer = CliRunner().invoke(app, [*words, "--add", str(file)])
+    assert answer.exit_code == 0, answer.output
+    saved = pd.read_csv(tmp_path / "figures" / "smoke" / "gc_fed" / "added" / "T5.csv").set_index(["column", "method"])
+    assert saved.ours[COLUMN, "mine"] == saved.ours[COLUMN, "FedAvg"]
+    assert f"mine over FedAvg, seed by seed: {COLUMN} +0.00" in " ".join(answer.output.split())
+    assert len(Store(tmp_path / "runs").digests()) == 1
 
 
 @pytest.mark.parametrize(

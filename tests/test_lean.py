@@ -22,7 +22,7 @@ sys.meta_path.insert(0, Lacking())
 """
 RUNS = """import paperlib
 from paperlib.data.partitions import partition
-from paperlib.quantities import fairness, variance
+from paperlib.quantities import curves, fairness
 import torch
 assert partition(torch.arange(10).repeat(20), "dirichlet", clients=3, alpha=0.5, seed=0).describe().samples.sum() == 200
 e = paperlib.Experiment(

@@ -15,8 +15,8 @@ from torch.nn.functional import cross_entropy
 
 from paperlib.federated.local import start_visit
 from paperlib.papers.fedimpro.analysis import clients_of
-from paperlib.quantities.variance import gradient_variance, mixed_gradients, reduction
 from paperlib.runs.store import Run
+from variance import gradient_variance, mixed_gradients, reduction
 from wasserstein import ConditionalWasserstein, conditional_wasserstein, empirical_w1
 
 Samples = NDArray[Any]

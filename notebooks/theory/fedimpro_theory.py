@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from paperlib.display import plots
-from paperlib.quantities.variance import gradient_variance, mixed_gradients, reduction
 from paperlib.random_streams import rng
 from statements import Statement, check
 from theory_plots import draw, over_range, shade
+from variance import gradient_variance, mixed_gradients, reduction
 from wasserstein import conditional_wasserstein, empirical_w1
 
 Vector = NDArray[np.float64]

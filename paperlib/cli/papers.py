@@ -104,22 +104,26 @@ def run(
     address: Address = None,
     gpus: Gpus = None,
     only: Cells = None,
+    add: Annotated[list[Path] | None, typer.Option(help="Python file whose methods become rows of the table")] = None,
     rest: Annotated[bool, typer.Option("--rest", help="without the runs that were shipped")] = False,
 ) -> None:
     """Run a table or figure here or on Ray. Ctrl-C is safe: the same command goes on from there.
 
     What this machine has not run yet is run, even if it was shipped; with --rest, only what `plan` counts as left.
     With --only, a part of the table: --only dataset=cifar10 --only alpha=0.05 --only alpha=0.1
+    With --add, rows of your own: --add my_method.py
     """
     from paperlib import papers
     from paperlib.papers import shipped_runs
     from paperlib.papers.collection import LeftOut, finished
+    from paperlib.reports.duel import registered_by
     from paperlib.runs import executors
 
     with sentences():
         where = executors.executor(executor, address=address, gpus=gpus)
         scale = chosen_scale(scale, budget, {paper: [name]}, seeds, jobs, only)
-        what: Any = {"scale": scale, "seeds": seeds, "only": chosen_fields(only)}
+        added = [method for file in add or () for method in registered_by(file)]
+        what: Any = {"scale": scale, "seeds": seeds, "only": chosen_fields(only), "add": added}
         make = papers.figure if name in papers.figures(paper) else papers.table
         said: list[Warning | str] = []
 

@@ -20,8 +20,8 @@ from paperlib.papers.printed import printed_table
 from paperlib.quantities.curves import rounds_to_target
 from paperlib.quantities.ranks import average_ranks, critical_difference, friedman
 from paperlib.quantities.risk import adaptability_risk, client_accuracy
-from paperlib.quantities.variance import gradient_variance, mixed_gradients, reduction
 from paperlib.random_streams import rng
+from variance import gradient_variance, mixed_gradients, reduction
 from wasserstein import conditional_wasserstein, empirical_w1
 
 CHECKS = [

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fedimpro_theory import finite_draws
-from paperlib.quantities.variance import gradient_variance, mixed_gradients, reduction
 from paperlib.random_streams import torch_rng
+from variance import gradient_variance, mixed_gradients, reduction
 
 
 def normal(*shape: int) -> torch.Tensor:
