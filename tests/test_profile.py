@@ -131,6 +131,7 @@ def test_a_replayed_step_counts_as_graph(tiny: Experiment, pool, watch: Watch):
     replays = []
 
     def record(step):
+        step()
         return lambda: (replays.append(step), watch.sleep())
 
     method, progress = prepare(tiny.replace(alpha=None, partition="iid", sampled=6), load("digits", train_size=240))
