@@ -46,8 +46,7 @@ def write_page(folder: Path | None = None, store: Path | str | None = None) -> P
     import vl_convert
 
     own = finished_runs(Store(store).path)
-    index.places(search=not own.runs.keys() <= index.shipped().keys())  # for the runs that are not shipped
-    listed = list(finished(Store(store).path, own))
+    listed = list(finished(Store(store).path, own, search=not own.runs.keys() <= index.shipped().keys()))
     judged = evidence_on({place for run in listed for place in run.places}, store)
     data = {
         "runs": by_column(runs(listed)),

@@ -56,12 +56,12 @@ class Finished(NamedTuple):
         return dict(zip(absent, zip(*complete, strict=True) if rows else ([], []), strict=True))
 
 
-def finished(store: Path, own: Listing | None = None) -> Iterator[Finished]:
+def finished(store: Path, own: Listing | None = None, search: bool = False) -> Iterator[Finished]:
     """Yield the finished runs of the store, then those that are shipped and were not run here.
 
-    own: those of the store, where they have been read already.
+    own: those of the store, where they have been read already. search: for the tables of runs, as in `index.places`.
     """
-    known = {**index.places(search=False), **index.shipped()}
+    known = {**index.places(search), **index.shipped()}
     here = (own or finished_runs(store)).runs
     for digest, run in here.items():
         yield Finished(DEFAULTS | run.described, run.summary, known.get(digest, []), folder=store / digest)

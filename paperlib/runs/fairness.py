@@ -3,9 +3,10 @@
 import numpy as np
 import torch
 
-from paperlib.oneshot import is_one_shot
+from paperlib import networks
+from paperlib.federated.context import Context
 from paperlib.quantities.fairness import HITS, Fairness, fairness
-from paperlib.runs.prepare import dataset_of, prepare, prepare_one_shot
+from paperlib.runs.prepare import dataset_of, parts_of
 from paperlib.runs.store import Run
 
 
@@ -18,6 +19,6 @@ def fairness_of(run: Run) -> Fairness:
     data = dataset_of(e)
     if {data.num_classes} != set(map(len, hits)):
         raise ValueError(f"the history of {e} has no hits of {data.num_classes} classes: run it with resume=False")
-    method = (prepare_one_shot if is_one_shot(e) else prepare)(e, data)[0]
+    net = networks.build(e.model, data.shape, data.num_classes, e.width)
     images = torch.bincount(data.test_labels, minlength=data.num_classes)
-    return fairness(torch.from_numpy(np.array(hits)), images, method.context.counts)
+    return fairness(torch.from_numpy(np.array(hits)), images, Context(e, data, parts_of(e, data), net).counts)

@@ -68,6 +68,8 @@ class ResultBrowser(Explorer):
         """Read the store: the runs that can be listed, and why others cannot."""
         own = finished_runs(self.store)
         self.runs, self.unreadable = listing(finished(self.store, own)), own.bad
+        unknown = own.runs.keys() - index.shipped().keys()
+        self.unplaced = 0 if unknown and index.places(search=False) else len(unknown)
 
     def _values(self, column: str) -> "pd.Series[Any]":
         """Return the values of the runs in a column by digest, several lines for a run that has several."""
@@ -124,10 +126,8 @@ class ResultBrowser(Explorer):
         more = f", of which the first {ROWS} are listed" if len(fitting) > ROWS else ""
         count = f"{len(fitting):,} of {len(self.runs):,} runs fit{more}."
         self.count.value = Markup('<p aria-live="polite">{}</p>{}').format(count, unreadable(self.unreadable))
-        own = set(self.runs.index[self.runs.file == ""]) - index.shipped().keys()
-        unplaced = 0 if own and index.places(search=False) else len(own)
-        self.search.description = f"Find the tables of {unplaced} runs made here (some seconds)"
-        self.search.layout.display = "" if unplaced else "none"
+        self.search.description = f"Find the tables of {self.unplaced} runs made here (some seconds)"
+        self.search.layout.display = "" if self.unplaced else "none"
 
     def _search(self) -> None:
         self.search.disabled, self.search.description = True, "Finding the tables ..."
