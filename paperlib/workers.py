@@ -28,7 +28,7 @@ def worker_pool(workers: int) -> Iterator[Workers]:
     In it torch has its `torch_defaults`.
     """
     with torch_defaults():
-        threads, flushed = torch.get_num_threads(), _flushes_denormals()
+        threads, flushed = torch.get_num_threads(), float(torch.tensor(1e-40) * 0.5) == 0.0
         _prepare_thread()
         pool = Workers(workers)
         try:
@@ -67,7 +67,3 @@ def _prepare_thread() -> None:
     torch.set_num_threads(1)
     # The momentum of dead weights decays into denormal numbers, which make a CPU step up to ten times slower.
     torch.set_flush_denormal(True)
-
-
-def _flushes_denormals() -> bool:
-    return float(torch.tensor(1e-40) * 0.5) == 0.0

@@ -62,15 +62,15 @@ def test_a_run_that_ends_or_goes_while_the_page_is_written_does_not_stop_it(monk
     """The second of two lists of the store, or a history read later, may be of other runs than the first."""
     e = Experiment(dataset="digits", model="mlp", width=0.25, clients=5, sampled=2, rounds=3, batch_size=50)
     run(e, store=tmp_path)
-    as_table = results_page.listing
+    described = run_table.records
 
     def meanwhile(runs):
-        table = as_table(runs)
+        records = described(runs)
         run(e.replace(seed=1), store=tmp_path)
         shutil.rmtree(tmp_path / e.digest)
-        return table
+        return records
 
-    monkeypatch.setattr(results_page, "listing", meanwhile)
+    monkeypatch.setattr(run_table, "records", meanwhile)
     listed = itertools.islice(run_table.finished(tmp_path), 20)
     (mine,) = (record for record in results_page.runs(listed) if record["from"] == "this machine")
     assert mine["digest"] == e.digest and mine["accuracy"] == []

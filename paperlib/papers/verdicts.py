@@ -26,11 +26,7 @@ NOTE = (
 
 
 def claim_table(
-    paper: str,
-    tables: Sequence[str],
-    scale: str,
-    store: Path | str | None = None,
-    overrides: Overrides | None = None,
+    paper: str, tables: Sequence[str], scale: str, store: Path | str | None = None, overrides: Overrides | None = None
 ) -> DescriptionTable:
     """The verdicts of the claims about these tables of a paper, in the order of its claims; of no tables: of all.
 

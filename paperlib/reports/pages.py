@@ -1,10 +1,9 @@
 """Pages from the templates of this folder, which escape every text that they are given."""
 
-import json
-import math
 from pathlib import Path
 from typing import Any
 
+import orjson
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from paperlib.files import write
@@ -20,15 +19,7 @@ TEMPLATES = Environment(
 
 def as_json(value: Any, **_: Any) -> str:
     """Return a value as short JSON, in which null stands for numbers that JSON lacks, NaN and infinity."""
-    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return orjson.dumps(value).decode()
 
 
 TEMPLATES.policies["json.dumps_function"] = as_json

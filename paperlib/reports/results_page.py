@@ -5,6 +5,7 @@ scripts that draw them.
 """
 
 from collections.abc import Iterable
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,16 @@ import numpy as np
 
 from paperlib.checks import plain
 from paperlib.display.markup import Markup
+from paperlib.files import is_file, write
 from paperlib.papers import TITLES, index
 from paperlib.papers.claims import Verdict, above, verdicts
 from paperlib.papers.judging import Evidence, PrintedNumber, entries, gathered
 from paperlib.papers.scales import RULES
+from paperlib.paths import copies
 from paperlib.paths import figures as figures_folder
 from paperlib.quantities.agreement import mean_interval
-from paperlib.reports import pages
-from paperlib.reports.run_table import Finished, finished, listing
+from paperlib.reports import pages, run_table
+from paperlib.reports.run_table import Finished, finished
 from paperlib.reports.scorecard import COMPARED
 from paperlib.runs.listing import finished_runs
 from paperlib.runs.store import Store
@@ -56,8 +59,12 @@ def write_page(folder: Path | None = None, store: Path | str | None = None) -> P
         "scales": RULES,
         "curves": CURVES,
     }
-    vega = vl_convert.javascript_bundle().replace("</script", "<\\/script")  # type: ignore[call-arg]
-    return pages.write_page((folder or figures_folder()) / "results.html", "results", data=data, vega=Markup(vega))
+    bundle = copies() / f"vega-{version('vl-convert-python')}.js"  # it takes seconds to make
+    if not is_file(bundle):
+        bundle.parent.mkdir(parents=True, exist_ok=True)
+        write(bundle, vl_convert.javascript_bundle().replace("</script", "<\\/script").encode())  # type: ignore[call-arg]
+    vega = Markup(bundle.read_text(encoding="utf-8"))
+    return pages.write_page((folder or figures_folder()) / "results.html", "results", data=data, vega=vega)
 
 
 def evidence_on(places: Iterable[index.Use], store: Path | str | None) -> list[Evidence]:
@@ -76,7 +83,7 @@ def runs(listed: Iterable[Finished]) -> Records:
     """
     by_digest = {str(run.summary["digest"]): run for run in listed}
     records: Records = []
-    for row in listing(by_digest.values()).to_dict("records"):
+    for row in run_table.records(by_digest.values()):
         run = by_digest[row["digest"]]
         history = run.history() if len(records) < CURVES else {"round": [], "test_accuracy": []}
         accuracies = enumerate(history["test_accuracy"])
@@ -129,19 +136,15 @@ def pairs(evidence: Evidence) -> Records:
 def claim_record(verdict: Verdict) -> dict[str, Any]:
     """Return a claim, its printed difference, and its verdict by our runs."""
     claim, place = verdict.claim, f"{TITLES[verdict.claim.paper]} {verdict.claim.table}"
+    fields = {name: getattr(verdict, name) for name in ("scale", "verdict", "word", "in_points", "why", "seeds")}
     return {
         "paper": TITLES[claim.paper],
         "place": place,
-        "scale": verdict.scale,
         "row": f"{place}: {claim.name}",
         "claim": claim.claim,
-        "verdict": verdict.verdict,
-        "word": verdict.word,
-        "in_points": verdict.in_points,
-        "why": verdict.why,
-        "settings": f"{verdict.settings} of {verdict.all_settings}",
-        "seeds": verdict.seeds,
         "favour": claim.favour,
+        "settings": f"{verdict.settings} of {verdict.all_settings}",
+        **fields,
         **_differences(verdict.difference, verdict.interval, verdict.printed),
     }
 
@@ -159,8 +162,6 @@ def _place(evidence: Evidence, entry: PrintedNumber) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value without NumPy's types, to two decimals; None for what is unknown or has no bound."""
+    """A value without NumPy's types, to two decimals."""
     value = plain(value)
-    if isinstance(value, float):
-        return round(value, 2) if np.isfinite(value) else None
-    return value
+    return round(value, 2) if isinstance(value, float) else value

@@ -71,17 +71,21 @@ def finished(store: Path, own: Listing | None = None, search: bool = False) -> I
 
 
 def listing(runs: Iterable[Finished]) -> pd.DataFrame:
-    """Return one row per finished run, by digest: first those of this machine, then by scale and setting.
+    """Return `records` of finished runs as a table, by digest."""
+    return pd.DataFrame(records(runs)).set_index("digest", drop=False).rename_axis(None)
 
-    Columns: those of the list (`WIDTHS`); paper, tables and places, where the run stands; rounds, failed, digest,
+
+def records(runs: Iterable[Finished]) -> list[dict[str, Any]]:
+    """Return one record per finished run: first those of this machine, then by scale and setting.
+
+    Its names: those of the list (`WIDTHS`); paper, tables and places, where the run stands; rounds, failed, digest,
     version, finished, device, seconds, folder (of a run of this machine) and file (of a shipped one), text (all that
     can be searched).
     """
     rows = [_row(run) for run in runs]
     scale = {row["scale"]: ORDER.get(row["scale"], ORDER["small"]) for row in rows}  # a budget stands beside small
     setting = itemgetter("in", "setting", "seed", "method")
-    rows.sort(key=lambda row: (row["file"] != "", scale[row["scale"]], *setting(row)))
-    return pd.DataFrame(rows, index=[row["digest"] for row in rows])
+    return sorted(rows, key=lambda row: (row["file"] != "", scale[row["scale"]], *setting(row)))
 
 
 def _row(run: Finished) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from paperlib.runs.records import (
     SUMMARY,
     error_in_description,
     error_in_summary,
+    from_json,
     read_description,
     read_summary,
 )
@@ -101,7 +102,7 @@ def _remembered(index: Path) -> dict[str, tuple[Stamp, dict[str, Any], dict[str,
         sha256, _, content = read(index).partition(b"\n")
         if sha256.decode() != hashlib.sha256(content).hexdigest():
             return {}
-        entries = json.loads(content)
+        entries = from_json(content)
         return {
             name: (stamp, described, summary)
             for name, (stamp, described, summary) in entries.items()

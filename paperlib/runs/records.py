@@ -8,10 +8,13 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from math import isnan
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+import orjson
 
 from paperlib.checks import MOST, quote
 from paperlib.experiment import DEFAULTS, HINTS, address
@@ -70,10 +73,11 @@ def _by_name(rule: Rule, names: Rule = _is_text) -> Rule:
 
 def _is_shallow(value: Any, depth: int = DEEPEST) -> bool:
     """Return True if a JSON value has at most ``depth`` levels."""
-    if not isinstance(value, list | dict):
+    if not isinstance(value, (list, dict)):
         return True
     inner = value.values() if isinstance(value, dict) else value
-    return depth > 0 and all(_is_shallow(one, depth - 1) for one in inner if isinstance(one, list | dict))
+    nested = [one for one in inner if isinstance(one, (list, dict))]
+    return depth > 0 and all(_is_shallow(one, depth - 1) for one in nested)
 
 
 def _rules(by_names: Mapping[str, Rule]) -> dict[str, Rule]:
@@ -112,8 +116,7 @@ IN_STATE = _rules(
         "sha256 history": SHA256,
         "devices": _by_name(_whole(1)),
         "clients": _by_name(
-            lambda file: not _error(file, IN_CLIENT) and file.keys() == IN_CLIENT.keys(),
-            names=_matches("[0-9]+"),
+            lambda file: not _error(file, IN_CLIENT) and file.keys() == IN_CLIENT.keys(), names=_matches("[0-9]+")
         ),
     }
 )
@@ -149,6 +152,13 @@ def error_in_summary(summary: Any, digest: str) -> str:
     return "" if summary["digest"] == digest else f": it is that of the run {summary['digest']}"
 
 
+@lru_cache(maxsize=4096, typed=True)  # the runs of a store differ in few of their values
+def _is_value(name: str, value: Any) -> bool:
+    """Return True if the field of an experiment may have this JSON value."""
+    rule = OF_KIND.get(type(value))
+    return type(value) in KINDS[name] and (rule is None or rule(value))
+
+
 def error_in_description(described: Any) -> str:
     """The error in the fields of an experiment, as the end of a sentence; empty if they are valid."""
     if not isinstance(described, dict) or not _is_shallow(described):
@@ -156,8 +166,8 @@ def error_in_description(described: Any) -> str:
     for name, value in described.items():
         if name not in DEFAULTS:
             return f": there is no field {quote(name)}"
-        rule = OF_KIND.get(type(value))
-        if type(value) not in KINDS[name] or (rule is not None and not rule(value)):
+        checked = _is_value.__wrapped__ if isinstance(value, (list, dict)) else _is_value
+        if not checked(name, value):
             return f": its {name} is {quote(value)}"
     if handed_in(described.get("partition", "")):  # a file, which a store names by its content alone
         return f": its partition is {quote(described['partition'])}"
@@ -196,6 +206,14 @@ def read_description(folder: Path) -> dict[str, Any]:
     return dict(described)
 
 
+def from_json(content: bytes) -> Any:
+    """Return the value of a JSON text, in a fifth of the usual time unless it has NaN, which JSON itself lacks."""
+    try:
+        return orjson.loads(content)
+    except ValueError:
+        return json.loads(content)
+
+
 def read_history(folder: Path) -> list[Row]:
     """One row per round, up to the first damaged line; empty without a history.
 
@@ -223,7 +241,7 @@ def checked_rows(folder: Path, sha256: str | None, count: int | None = None) -> 
 def _rows(content: bytes) -> list[Row]:
     """The rows of a history, up to the first damaged or incomplete line."""
     with suppress(ValueError, RecursionError):  # as one text in a third of the time that its lines take
-        whole = json.loads(b"[" + content.removesuffix(b"\n").replace(b"\n", b",") + b"]")
+        whole = from_json(b"[" + content.removesuffix(b"\n").replace(b"\n", b",") + b"]")
         if len(whole) == content.count(b"\n") and _are_rows(whole):
             return list(whole)
     rows: list[Row] = []
@@ -239,17 +257,26 @@ def _rows(content: bytes) -> list[Row]:
 def _are_rows(rows: list[Any]) -> bool:
     if not all(type(row) is dict for row in rows):
         return False
-    # All at once: a store may have millions.
-    values = [value for row in rows for name, value in row.items() if name != HITS]
-    hits = [row[HITS] for row in rows if HITS in row]
-    if not all(type(one) is list and all(type(n) is int and 0 <= n <= MOST for n in one) for one in hits):
+    alike: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+    for row in rows:
+        alike.setdefault(tuple(row), []).append(tuple(row.values()))
+    return all(
+        IN_ROW.keys() <= set(names) and all(map(_is_column, names, zip(*some, strict=True)))
+        for names, some in alike.items()
+    )
+
+
+def _is_column(name: str, values: tuple[Any, ...]) -> bool:
+    """Return True if a column of a history is valid; by functions of C, for a store may have millions of rounds."""
+    if name == HITS:
+        return all(type(one) is list and all(type(n) is int and 0 <= n <= MOST for n in one) for one in values)
+    kinds = set(map(type, values))
+    if not kinds <= NUMBERS or (int in kinds and max(abs(n) for n in values if type(n) is int) > MOST):
         return False
-    if not NUMBERS.issuperset(map(type, values)) or any(abs(value) > MOST for value in values if type(value) is int):
-        return False
-    for name, (low, high) in IN_ROW.items():
-        if not all(value is not None and low <= value <= high for value in [row.get(name) for row in rows]):
-            return False
-    return True
+    if name not in IN_ROW:
+        return True
+    low, high = IN_ROW[name]
+    return None not in values and not isnan(sum(values)) and low <= min(values) <= max(values) <= high
 
 
 def evaluated(rows: list[Row]) -> "pd.DataFrame":
