@@ -1,4 +1,5 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+UV = uv==0.13.9
 
 .PHONY: help setup reproduce test test-quick test-avx2 test-gpu test-faults soak test-browser test-notebooks flower lint bench studies site address lab hashes
 help:  ## this list
@@ -79,7 +80,7 @@ address:  ## write the repository's address from pyproject.toml into README.md a
 # torch and torchvision are left out: their builds differ from machine to machine. uv, unlike pip, writes all hashes.
 hashes:  ## write hashes.txt, by which `make setup` checks what it downloads, from constraints.txt
 	"$(PYTHON)" -m venv .venv-uv
-	.venv-uv/bin/pip install -q "uv==0.13.9"
+	.venv-uv/bin/pip install -q "$(UV)"
 	echo '# SHA-256 of every published file of the packages in constraints.txt; written by `make hashes`.' > hashes.txt
 	grep -v -E '^(#|torch)' constraints.txt | .venv-uv/bin/uv pip compile -q --no-config --python "$(PYTHON)" \
 	    --no-deps --generate-hashes --no-annotate --no-header - >> hashes.txt
@@ -88,12 +89,16 @@ lab: setup  ## open the start page of the notebooks
 	.venv/bin/jupyter lab --ServerApp.root_dir="$(CURDIR)" notebooks/start.ipynb
 
 # What the tests run on takes only files with known hashes; a package that hashes.txt does not name comes without.
-# pip would compile them for a minute; nobody imports half of that, and Python compiles the rest on the way.
+# uv takes a third of pip's time, but knows nothing of the indexes that pip is told of: where it fails, pip goes on.
+# pip would compile all files for a minute; nobody imports half of them, and Python compiles the rest on the way.
 .venv/.installed: pyproject.toml constraints.txt hashes.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo 'paperlib needs Python 3.11 or newer, found "$(PYTHON)"; name another: make setup PYTHON=python3.12' >&2; exit 1; }
 	"$(PYTHON)" -m venv .venv
 	case "$$("$(PYTHON)" -c 'import platform as p, sys; print(sys.version_info[:2], p.system(), p.machine())')" in \
-	    "(3, 11) Linux x86_64") .venv/bin/pip install -q --no-compile --require-hashes --no-deps -r hashes.txt;; esac
+	    "(3, 11) Linux x86_64") \
+	        { .venv/bin/pip install -q "$(UV)" && .venv/bin/uv pip install -q --require-hashes --no-deps -r hashes.txt; } \
+	            || .venv/bin/pip install -q --no-compile --require-hashes --no-deps -r hashes.txt;; \
+	esac
 	.venv/bin/pip install -q -c constraints.txt -e ".[notebooks,cluster,site,dev]"
 	touch $@
