@@ -86,14 +86,20 @@ def test_the_runs_of_the_row_are_made_beside_shipped_ones_and_no_others(twin, tm
     assert table.loc["twin", COLUMN]["status"] == "1 of 1 seeds" and len(Store(tmp_path).digests()) == 1
 
 
-def test_a_file_of_ones_own_is_a_row_on_the_command_line(monkeypatch, tmp_path):
-    """FedAvg under another name has FedAvg's value; its run alone is made."""
-    monkeypatch.setitem(REGISTRY, "mine", FedAvg)  # so that what the file registers is gone after the test
+@pytest.fixture
+def file(monkeypatch, tmp_path):
+    """A file that registers FedAvg under another name; that, runs and figures are gone after the test."""
+    monkeypatch.setitem(REGISTRY, "mine", FedAvg)
     del REGISTRY["mine"]
     monkeypatch.setenv("PAPERLIB_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("PAPERLIB_FIGURES", str(tmp_path / "figures"))
     file = tmp_path / "my_method.py"
     file.write_text("from paperlib.methods import REGISTRY, FedAvg\nclass Mine(FedAvg): ...\nREGISTRY['mine'] = Mine\n")
+    return file
+
+
+def test_a_file_of_ones_own_is_a_row_on_the_command_line(file, tmp_path):
+    """FedAvg under another name has FedAvg's value; its run alone is made."""
     words = ["run", "gc_fed", "T5", "--seeds", "1", "--jobs", "1", "--only", "dataset=emnist_byclass", "--rest"]
     answer = CliRunner().invoke(app, [*words, "--add", str(file)])
     assert answer.exit_code == 0, answer.output
@@ -103,11 +109,20 @@ def test_a_file_of_ones_own_is_a_row_on_the_command_line(monkeypatch, tmp_path):
     assert len(Store(tmp_path / "runs").digests()) == 1
 
 
+def test_a_file_of_ones_own_is_a_row_in_a_notebook_as_often_as_its_cells_are_run(file, tmp_path):
+    """The file alone, and in a list; a table without rows of methods is as it was."""
+    for add in (str(file), [str(file)]):
+        paper = papers.open("gc_fed", scale="smoke", seeds=1, add=add, only={"dataset": "emnist_byclass"})
+        assert list(paper.T5.index)[-1] == "mine" and "mine over FedAvg, seed by seed" in paper.T5.caption
+        assert paper.T1._repr_html_() == papers.table("gc_fed", "T1", scale="smoke")._repr_html_()
+    assert len(Store(tmp_path / "runs").digests()) == 1
+
+
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"name": "T5", "add": ["twim"]}, r"unknown method 'twim' \(did you mean 'twin'\?\)"),
-        ({"name": "T5", "add": "twin"}, r"add is 'twin', but must be a list of methods: \['twin'\]"),
+        ({"name": "T5", "add": ["twim"]}, r"unknown method to add 'twim' \(did you mean 'twin'\?\)"),
+        ({"name": "T5", "add": "twin.py"}, r"twin.py cannot be run \(FileNotFoundError"),
         ({"name": "T8", "add": ["twin"]}, "only a table with a row for each method"),
         ({"name": "T1", "add": ["twin"]}, "only a table with a row for each method"),
         ({"name": "T5", "add": ["twin"], "scale": "best"}, "added methods need runs"),

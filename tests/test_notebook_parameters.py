@@ -76,7 +76,13 @@ def test_any_parameter_of_a_notebook_stays_what_it_is(value):
     assert ast.literal_eval(node.value) == value and type(ast.literal_eval(node.value)) is type(value)
 
 
-IMPOSSIBLE = {"scale": "../../etc", "seeds": 0, "recompute": "yes", "overrides": {"NoSuchMethod": {"lr": 1}}}
+IMPOSSIBLE = {
+    "scale": "../../etc",
+    "seeds": 0,
+    "recompute": "yes",
+    "overrides": {"NoSuchMethod": {"lr": 1}},
+    "add": "nobody",
+}
 
 
 @pytest.mark.parametrize("name", ["gc_fed/small_scale", "fedgps/seeds", "fedgps/hyperparameters", "fedhydra/ablation"])

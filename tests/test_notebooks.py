@@ -10,6 +10,7 @@ import pytest
 
 from paperlib import papers
 from paperlib.display.source import Source
+from paperlib.papers.added import takes_rows
 from paperlib.papers.claims import claims
 from paperlib.papers.specs import needed
 from paperlib.paths import NOTEBOOKS
@@ -73,10 +74,11 @@ def test_a_cell_offers_the_parameters_that_have_an_effect(path):
     offered = [name for name in PARAMETERS if any(one) and (name != "seeds" or one != three)]
     if f"{paper}/{path.stem}" in WITHOUT_HOOK:
         offered = ["overrides"]  # which the list of hyperparameters follows
+    offered += ["add"] * any(map(takes_rows, specs))
     tagged = [cell.source for cell in cells(path) if "parameters" in cell.metadata.get("tags", [])]
     if specs:
         assert len(tagged) == bool(offered)
-        assert [node.targets[0].id for source in tagged for node in ast.parse(source).body][:4] == offered
+        assert [node.targets[0].id for source in tagged for node in ast.parse(source).body][: len(offered)] == offered
         opening = "paper = papers.open(" + ", ".join([f'"{paper}"', *(f"{name}={name}" for name in offered)]) + ")"
         assert sum(opening in source for source in code(path)) == 1
 

@@ -115,15 +115,14 @@ def run(
     """
     from paperlib import papers
     from paperlib.papers import shipped_runs
+    from paperlib.papers.added import registered
     from paperlib.papers.collection import LeftOut, finished
-    from paperlib.reports.duel import registered_by
     from paperlib.runs import executors
 
     with sentences():
         where = executors.executor(executor, address=address, gpus=gpus)
         scale = chosen_scale(scale, budget, {paper: [name]}, seeds, jobs, only)
-        added = [method for file in add or () for method in registered_by(file)]
-        what: Any = {"scale": scale, "seeds": seeds, "only": chosen_fields(only), "add": added}
+        what: Any = {"scale": scale, "seeds": seeds, "only": chosen_fields(only), "add": registered(add or ())}
         make = papers.figure if name in papers.figures(paper) else papers.table
         said: list[Warning | str] = []
 

@@ -121,10 +121,11 @@ def duel(
     json: Json = False,
 ) -> None:
     """Tune a method of one's own by the rule of the league, and show its place among all others."""
+    from paperlib.papers.added import registered_by
     from paperlib.reports import duel as league
 
     with sentences():
-        table = league.duel(*league.registered_by(file), setting=setting, jobs=jobs, progress=not answer)
+        table = league.duel(*registered_by(file), setting=setting, jobs=jobs, progress=not answer)
         print_frame(table, f"the league on {setting}")
         say(f"digest of all runs: {table.attrs['digest']}")
         if answer:

@@ -334,11 +334,10 @@ def _deal(labels: np.ndarray, counts: np.ndarray, stream: Generator) -> list[np.
     return [np.concatenate(part) for part in parts]
 
 
-_capped = partial(_draw_dirichlet, capped=True)
 PARTITIONS: dict[str, Kind] = {
     "iid": Kind(_iid, False),
     "dirichlet": Kind(_draw_dirichlet, True),
-    "dirichlet_capped": Kind(_capped, True),
+    "dirichlet_capped": Kind(partial(_draw_dirichlet, capped=True), True),
     "dirichlet_two_classes": Kind(_dirichlet_two_classes, True),
     "classes_per_client": Kind(_classes_per_client, True),
     "two_classes": Kind(_two_classes, False),

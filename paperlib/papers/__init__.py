@@ -14,7 +14,7 @@ import pandas as pd
 from paperlib.checks import meant, quote, truth, whole
 from paperlib.display.tables import DescriptionTable, Note, ResultTable
 from paperlib.experiment import Experiment
-from paperlib.papers.added import leads, with_rows
+from paperlib.papers.added import leads, registered, takes_rows, with_rows
 from paperlib.papers.catalogue import TITLES
 from paperlib.papers.collection import (
     Only,
@@ -83,9 +83,10 @@ class Request:
         states the overrides, and the table is saved in its own folder.
     only: limits the runs that are computed now, by fields of the paper-scale experiments, such as
         ``{"dataset": "cifar10", "alpha": [0.05, 0.1]}``; other runs appear if they are finished.
-    add: registered methods that a table shows as further rows, such as your own, in FedAvg's setting and with their
-        default options. Their runs are computed if missing; the caption compares them with FedAvg and the paper's own
-        method, and the table is saved in a folder of its own.
+    add: names of registered methods, such as your own, or Python files that register some: further rows of every table
+        with a row for each method, in FedAvg's setting and with their default options. Their runs are computed if
+        missing; the caption compares them with FedAvg and the paper's own method, and the table is saved in a folder of
+        its own.
     Raises ValueError for an impossible value.
     """
 
@@ -108,8 +109,7 @@ class Request:
             whole(name, getattr(self, name), 1)
         if not isinstance(self.store, Path | str | None):
             raise ValueError(f"store is {quote(self.store)}, but must be a folder, or None for the usual one")
-        if isinstance(self.add, str):
-            raise ValueError(f"add is {quote(self.add)}, but must be a list of methods: [{quote(self.add)}]")
+        object.__setattr__(self, "add", registered(self.add))
         if self.only is not None:
             check_only(self.only)
 
@@ -129,7 +129,8 @@ class OpenPaper:
         if name.startswith("_"):
             raise AttributeError(name)
         try:
-            result = (figure if name in _of(FIGURES, self._name) else table)(self._name, name, **self._how)
+            how = self._how if takes_rows(spec(self._name, name)) else self._how | {"add": ()}
+            result = (figure if name in _of(FIGURES, self._name) else table)(self._name, name, **how)
         except ValueError as error:
             if name in dir(self):
                 raise
@@ -169,9 +170,8 @@ def open(paper: str, **how: Any) -> OpenPaper:
     overrides that are impossible.
     """
     check_paper(paper)
-    Request(**how)
     check_overrides(paper, how.get("overrides"))
-    return OpenPaper(paper, **how)
+    return OpenPaper(paper, **how | {"add": Request(**how).add})
 
 
 def table(paper: str, name: str, **how: Any) -> ResultTable | DescriptionTable:

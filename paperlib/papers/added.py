@@ -1,14 +1,16 @@
 """Methods of one's own as further rows of a paper's table."""
 
+import runpy
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from paperlib import methods, oneshot
-from paperlib.checks import one_of
+from paperlib.checks import one_line, one_of
 from paperlib.papers.catalogue import TITLES
 from paperlib.papers.cells import Cell, outcomes
 from paperlib.papers.claims import above
@@ -20,17 +22,44 @@ from paperlib.quantities.agreement import mean_interval
 Kind = TypeVar("Kind", bound=Spec)
 
 
+def registered(add: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
+    """Return the names of methods that are given by name or by the Python file that registers them, which is run.
+
+    Raises ValueError for an unknown method and as `registered_by`.
+    """
+    listed: Any = [add] if isinstance(add, str | Path) else add
+    names = [name for one in listed for name in (registered_by(Path(one)) if str(one).endswith(".py") else [one])]
+    for name in names:
+        one_of("method to add", name, [*methods.REGISTRY, *oneshot.REGISTRY])
+    return tuple(names)
+
+
+def registered_by(file: Path) -> list[str]:
+    """Run a Python file; return the names of the methods that it registers. Raises ValueError if there is none."""
+    before = dict(methods.REGISTRY)
+    try:
+        runpy.run_path(str(file), run_name=file.stem)
+    except Exception as error:  # whatever the reader's own code raises
+        raise ValueError(f"{file} cannot be run ({type(error).__name__}: {one_line(error)})") from error
+    if names := sorted(name for name, method in methods.REGISTRY.items() if method is not before.get(name)):
+        return names
+    raise ValueError(f'{file} registers no method: end it with REGISTRY["my_method"] = MyMethod')
+
+
+def takes_rows(spec: Spec) -> bool:
+    """Return True for a table with a row for each method, to which methods can be added."""
+    return isinstance(spec, TableSpec) and spec.rows == "method"
+
+
 def with_rows(paper: str, spec: Kind, names: Sequence[str]) -> Kind:
     """Return the specification with a row for each of these methods, in each column with FedAvg's setting.
 
     Where FedAvg has no runs, the setting is that of the paper's own method. Options are the method's defaults. Raises
-    ValueError for an unknown method, and for what has no rows of methods.
+    ValueError for what has no rows of methods.
     """
-    for name in names:
-        one_of("method", name, [*methods.REGISTRY, *oneshot.REGISTRY])
     if not names:
         return spec
-    if not isinstance(spec, TableSpec) or spec.rows != "method":
+    if not isinstance(spec, TableSpec) or not takes_rows(spec):
         raise ValueError(f"add is {', '.join(names)}, but only a table with a row for each method takes further ones")
 
     def cells(seeds: int) -> list[Cell]:

@@ -1,12 +1,11 @@
 """A method of one's own against the league: tuned by the same rule, and placed among the shipped runs."""
 
-import runpy
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
-from paperlib.checks import one_line, one_of
+from paperlib.checks import one_of
 from paperlib.methods import REGISTRY, FedAvg
 from paperlib.reports.league import BASE, SETTINGS, grid_of, shipped, standings, tuned
 from paperlib.runs.many import run_many
@@ -39,15 +38,3 @@ def duel(
     tests = tuned(names, setting, play) | base
     runs = iter(play([e for es in tests.values() for e in es]))
     return standings(others, {name: [next(runs) for _ in es] for name, es in tests.items()})
-
-
-def registered_by(file: Path) -> list[str]:
-    """Run a Python file; return the names of the methods that it registers. Raises ValueError if there is none."""
-    before = set(REGISTRY)
-    try:
-        runpy.run_path(str(file), run_name=file.stem)
-    except Exception as error:  # whatever the reader's own code raises
-        raise ValueError(f"{file} cannot be run ({type(error).__name__}: {one_line(error)})") from error
-    if names := sorted(set(REGISTRY) - before):
-        return names
-    raise ValueError(f'{file} registers no method: end it with REGISTRY["my_method"] = MyMethod')

@@ -1,6 +1,6 @@
 """The partitions of FedGPS's scenarios. They depend only on the number of samples per class."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pandas as pd
 import torch
@@ -58,12 +58,8 @@ def heatmap(ax: plots.Axes, dataset: str, clients: int, scenario: int) -> pd.Dat
     ax.set_title(f"scenario {scenario}")
     ax.grid(False)
     for axis, last in ((ax.xaxis, clients), (ax.yaxis, table.shape[1])):
-        _ticks(axis, range(0, last, 1 if last <= 10 else 20))
+        at = range(0, last, 1 if last <= 10 else 20)
+        axis.set_ticks(list(at), list(map(str, at)), rotation=0)  # upright, in the middle of their cells
     client, label = table.nonzero().T.numpy()
     samples = table[client, label].numpy()
     return pd.DataFrame({"scenario": scenario, "client": client, "class": label, "samples": samples})
-
-
-def _ticks(axis: plots.plt.matplotlib.axis.Axis, at: Sequence[int]) -> None:
-    """Upright tick labels in the middle of their cells."""
-    axis.set_ticks(list(at), [str(i) for i in at], rotation=0)
