@@ -1,5 +1,4 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-UV = uv==0.13.9
 
 .PHONY: help setup reproduce test test-quick test-avx2 test-gpu test-faults soak test-browser test-notebooks flower lint bench studies site address lab hashes
 help:  ## this list
@@ -80,7 +79,7 @@ address:  ## write the repository's address from pyproject.toml into README.md a
 # torch and torchvision are left out: their builds differ from machine to machine. uv, unlike pip, writes all hashes.
 hashes:  ## write hashes.txt, by which `make setup` checks what it downloads, from constraints.txt
 	"$(PYTHON)" -m venv .venv-uv
-	.venv-uv/bin/pip install -q "$(UV)"
+	.venv-uv/bin/pip install -q -c constraints.txt uv
 	echo '# SHA-256 of every published file of the packages in constraints.txt; written by `make hashes`.' > hashes.txt
 	grep -v -E '^(#|torch)' constraints.txt | .venv-uv/bin/uv pip compile -q --no-config --python "$(PYTHON)" \
 	    --no-deps --generate-hashes --no-annotate --no-header - >> hashes.txt
@@ -97,7 +96,8 @@ lab: setup  ## open the start page of the notebooks
 	"$(PYTHON)" -m venv .venv
 	case "$$("$(PYTHON)" -c 'import platform as p, sys; print(sys.version_info[:2], p.system(), p.machine())')" in \
 	    "(3, 11) Linux x86_64") \
-	        { .venv/bin/pip install -q "$(UV)" && .venv/bin/uv pip install -q --require-hashes --no-deps -r hashes.txt; } \
+	        { sed -n '/^uv==/,/[^\\]$$/p' hashes.txt | .venv/bin/pip install -q --require-hashes --no-deps -r /dev/stdin \
+	            && .venv/bin/uv pip install -q --require-hashes --no-deps -r hashes.txt; } \
 	            || .venv/bin/pip install -q --no-compile --require-hashes --no-deps -r hashes.txt;; \
 	esac
 	.venv/bin/pip install -q -c constraints.txt -e ".[notebooks,cluster,site,dev]"
