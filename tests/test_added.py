@@ -12,6 +12,7 @@ from paperlib.cli import app
 from paperlib.methods import REGISTRY, FedAvg
 from paperlib.papers import TABLES
 from paperlib.papers.added import leads, with_rows
+from paperlib.papers.cells import value
 from paperlib.papers.results import Results
 from paperlib.quantities.agreement import mean_interval
 from paperlib.runs.store import Store
@@ -75,6 +76,8 @@ def test_an_average_over_settings_is_paired_as_one_value_of_each_seed():
             history = pd.DataFrame({"round": [1, 2], "test_accuracy": [score, score]})
             if e.method_options or e.method != "fedprox" or cell.key["row"] == "fedprox":
                 runs.setdefault(e, SimpleNamespace(experiment=e, summary=summary, history=history))
+    (mean,) = [c for c in spec.cells(2) if (c.key["row"], c.key["column"]) == ("fedprox", "mean accuracy")]
+    assert len(mean.experiments) == 10 and value(mean, runs, "paper").status == "2 of 2 seeds"
     text = leads("fedgps", spec, Results(runs, "paper", 2), ["fedprox"])
     low, high = mean_interval([1, 2])
     assert f"mean accuracy +1.5 [{low:+.1f}, {high:+.1f}]" in text.splitlines()[2]

@@ -21,10 +21,8 @@ from paperlib.checks import one_of
 from paperlib.quantities.curves import smooth
 
 # seaborn's palette "colorblind", and black
-COLOURS = [
-    to_rgb(f"#{colour}")
-    for colour in "0173b2 de8f05 029e73 d55e00 cc78bc ca9161 fbafe4 949494 ece133 56b4e9 000000".split()
-]
+HUES = "#0173b2 #de8f05 #029e73 #d55e00 #cc78bc #ca9161 #fbafe4 #949494 #ece133 #56b4e9 #000000"
+COLOURS = [to_rgb(hue) for hue in HUES.split()]
 PRINT = "0.35"
 LINES = ("-", "--", "-.", ":")
 ACCURACY = "test accuracy (%)"

@@ -155,7 +155,7 @@ def value(cell: Cell, runs: Mapping[Experiment, Run], scale: str) -> Value:
     given = list(outcomes(cell, runs, scale).values())
     if -np.inf in given:
         return Value(None, None, "failed")
-    return _mean(given, len(cell.experiments)) if len(given) == len(done) else Value(None, None, "not run")
+    return _mean(given, done, cell) if len(given) == len(done) else Value(None, None, "not run")
 
 
 def counted(cell: Cell, runs: Mapping[Experiment, Run]) -> list[Experiment]:
@@ -185,7 +185,7 @@ def _jointly(cell: Cell, joint: Joint, done: Sequence[Run], scale: str) -> Value
     """The value over the seeds of the counted runs."""
     seeds = sorted({run.experiment.seed for run in done})
     values = [joint([run for run in done if run.experiment.seed == seed], scale) for seed in seeds]
-    return _mean(list(map(or_nan, values)), len({e.seed for e in cell.experiments}))
+    return _mean(list(map(or_nan, values)), done, cell)
 
 
 def or_nan(number: float | None) -> float:
@@ -193,9 +193,10 @@ def or_nan(number: float | None) -> float:
     return np.nan if number is None else number
 
 
-def _mean(values: Sequence[float], seeds: int) -> Value:
-    """Mean and sample standard deviation of the values of finished seeds; "not reached" if one is NaN."""
+def _mean(values: Sequence[float], done: Sequence[Run], cell: Cell) -> Value:
+    """Mean and sample standard deviation of the values of finished runs; "not reached" if one is NaN."""
     if np.isnan(values).any():
         return Value(None, None, "not reached")
     std = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Value(float(np.mean(values)), std, f"{len(values)} of {seeds} seeds")
+    seeds, wanted = {run.experiment.seed for run in done}, {e.seed for e in cell.experiments}
+    return Value(float(np.mean(values)), std, f"{len(seeds)} of {len(wanted)} seeds")
