@@ -88,7 +88,7 @@ def test_the_runs_behind_are_those_of_each_column(tmp_path):
 
 def test_overrides_need_a_scale_that_runs_them(tmp_path):
     overrides = {"FedProx": {"mu": 0.5}}
-    with pytest.raises(ValueError, match="scale 'best' runs nothing: choose another scale"):
+    with pytest.raises(ValueError, match="scale 'best' runs none: choose one such as 'small'"):
         papers.table("gc_fed", "T5", overrides=overrides, store=tmp_path)
     asked = {"seeds": 1, "recompute": "rest", "overrides": overrides}
     assert any(e.method_options.get("mu") == 0.5 for e in papers.experiments("gc_fed", "T5", **asked))

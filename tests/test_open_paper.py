@@ -34,7 +34,7 @@ def test_a_line_of_the_caption_is_shown_once_and_always_saved():
     second.save()
     for suffix in (".html", ".tex"):
         text = second.path.with_suffix(suffix).read_text()
-        assert "Shows that everything runs" in text and "36 of 36" in text
+        assert "It shows that everything runs" in text and "36 of 36" in text
     assert rule in repr(paper.T8)  # asked for again, the first one still has it
     assert rule in repr(papers.table("gc_fed", "T7", seeds=1, compute=False))  # alone
 

@@ -141,9 +141,19 @@ def _section_b_4() -> Iterator[Statement]:
     step, theta, losses = 0.25, np.array([4.0]), TWO_CLIENTS
     before, shift = losses.deviation(theta), step * losses.missing(theta)
     kept = 1 - step * float(losses.curvature[0, 0])
-    yield "Shift λ(∇F - ∇f): the deviation shrinks by 1 - λh", losses.deviation(theta, shift), "=", kept * before
+    yield (
+        "Shift λ(∇F - ∇f): the deviation shrinks by the factor 1 - λh",
+        losses.deviation(theta, shift),
+        "=",
+        kept * before,
+    )
     yield "At λh = 2 it stays", losses.deviation(theta, 4 * shift), "=", before
-    yield "The opposite shift (Table 5): it grows by 1 + λh", losses.deviation(theta, -shift), "=", (2 - kept) * before
+    yield (
+        "The opposite shift (Table 5): it grows by the factor 1 + λh",
+        losses.deviation(theta, -shift),
+        "=",
+        (2 - kept) * before,
+    )
     flat = losses._replace(curvature=np.array([[0.0], [2.0]]))
     shift = step * flat.missing(theta)
     yield "Where f is flat (convex, h = 0) it stays", flat.deviation(theta, shift), "=", flat.deviation(theta)

@@ -41,7 +41,7 @@ def main(
         bool, typer.Option("--version", help="print the version and end", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Five federated-learning papers, reproduced."""
+    """A companion to five federated-learning papers: their methods, tables and figures."""
 
 
 __all__ = ["app", "command", "papers", "tools"]

@@ -104,8 +104,8 @@ def run(
     address: Address = None,
     gpus: Gpus = None,
     only: Cells = None,
-    add: Annotated[list[Path] | None, typer.Option(help="Python file whose methods become rows of the table")] = None,
-    rest: Annotated[bool, typer.Option("--rest", help="without the runs that were shipped")] = False,
+    add: Annotated[list[Path] | None, typer.Option(help="Python file whose methods become rows")] = None,
+    rest: Annotated[bool, typer.Option("--rest", help="only runs that are neither here nor shipped")] = False,
 ) -> None:
     """Run a table or figure here or on Ray. Ctrl-C is safe: the same command goes on from there.
 

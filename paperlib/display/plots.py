@@ -27,7 +27,7 @@ PRINT = "0.35"
 LINES = ("-", "--", "-.", ":")
 ACCURACY = "test accuracy (%)"
 NOT_RUN = "not run at this scale yet"
-ALIKE = "at this scale all curves coincide"
+ALIKE = "at this scale the curves nearly coincide"
 EMPTY = "empty"  # what the sentence in a panel that shows nothing is known by
 # The methods of each colour, told apart in grey by line style. A method looks the same in every figure.
 METHODS = (

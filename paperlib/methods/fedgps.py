@@ -39,10 +39,11 @@ class FedGPS(SurrogatePrototypes):
     round before (Eq. 7); the step is applied to theta. The server sends the mean update of the last round; a client
     keeps its own, and takes it out of that mean. eta_g: the server's step.
 
-    preset: what the "authors" run, which made the tables, or what the "paper" says; it decides the options that are
-        None. path_sign: +1 along the others' updates, -1 against them. path_norm: e is divided by the sum of the norms
-        of v's tensors, or by its norm. require_history: no shift at a first visit. match_classes: real class c and
-        surrogate class c attract each other. clip: of the gradient; 0 is none. The authors also keep clients' momentum.
+    preset: what the "authors" run, the best evidence of what made the tables, or what the "paper" says; it decides the
+        options that are None. path_sign: +1 along the others' updates, -1 against them. path_norm: e is divided by the
+        sum of the norms of v's tensors, or by its norm. require_history: no shift at a first visit. match_classes: real
+        class c and surrogate class c attract each other; else each surrogate class repels all real ones. clip: of the
+        gradient; 0 is none. The authors also keep clients' momentum.
     surrogate_weight: of the surrogates' cross-entropy. d: see `with_surrogates` and `with_prototypes`. For the other
         options see `Surrogates` and `SurrogatePrototypes`.
     """

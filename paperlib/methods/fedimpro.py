@@ -31,8 +31,8 @@ class FedImpro(FeatureGaussians):
     mu, s [C, D] are running statistics of the features per class (Eq. 6), averaged by the server (Eq. 7); their options
     and the cut are those of `FeatureGaussians`.
 
-    preset: what the "authors" run, which made the tables, or what the "paper" says; it decides schedule, joint_bn,
-        beta_m, n_fake and s_max where they are None.
+    preset: what the "authors" run, the best evidence of what made the tables, or what the "paper" says; it decides
+        schedule, joint_bn, beta_m, n_fake and s_max where they are None.
     schedule: of w over the rounds: from 0 to 1 in ``ramp`` local epochs and further ("ramp"), or not beyond 1
         ("ramp_clipped"); constant 1; or "mix", half of the clipped w, with 1 - w on the real images, as in the authors'
         runs of FEMNIST.
@@ -53,7 +53,7 @@ class FedImpro(FeatureGaussians):
         return super().begin(theta, shared, own, visit)
 
     def fake_weight(self, round: int) -> float:
-        """w in a round (from 1): finished local epochs over ``ramp``."""
+        """w in a round (from 1): finished local epochs over ``ramp``, as the schedule has it."""
         w = (round - 1) * self.context.experiment.local_epochs / self.ramp
         clipped = min(w, 1.0)
         return {"constant": 1.0, "ramp": w, "ramp_clipped": clipped, "mix": clipped / 2}[str(self.schedule)]

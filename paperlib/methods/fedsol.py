@@ -1,4 +1,4 @@
-"""FedSOL: the local gradient is taken where the proximal gradient would lead, which keeps the two orthogonal.
+"""FedSOL: the local gradient is taken where the proximal gradient would lead, so that the step hardly moves it.
 
 Lee et al. 2024, "FedSOL: Stabilized orthogonal learning with proximal restrictions in federated learning".
 """

@@ -168,7 +168,7 @@ class Distillation(OneShot):
         return as_bytes(images), loss.detach()
 
     def generator_loss(self, ensemble: Ensemble, progress: Progress, x: Tensor, y: Tensor) -> Tensor:
-        """Line 19: the generator's loss on its normalised images x with requested labels y [B]; scalar."""
+        """Line 18: the generator's loss on its normalised images x with requested labels y [B]; scalar."""
         if self.lambda_1:
             logits, distance = ensemble.logits_and_distance(x)
         else:

@@ -236,7 +236,9 @@ def _columns(paper: str, specification: Spec, request: Request) -> dict[str, tup
             return {"": (str(request.scale), needed(wider, request.seeds))}
         columns = by_column(wider, request.seeds)
     if (request.overrides or request.add) and not request.recompute:
-        raise ValueError("overrides and added methods need runs, but scale 'best' runs nothing: choose another scale")
+        raise ValueError(
+            "overrides and added methods need runs, and scale 'best' runs none: choose one such as 'small'"
+        )
     own, shipped = finished_digests(request.store)
     at = scales_of(specification, own | shipped)
     return {column: (at[column], [e for cell in cells for e in cell]) for column, cells in columns.items()}

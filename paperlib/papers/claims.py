@@ -93,9 +93,9 @@ class Verdict:
     mean difference and its 95 % interval; larger is better for the method. probability: that the method is better by
     more than the ROPE; NaN where seeds decide. p: of no difference; where a probability decides, one less the larger
     of the two sides'. settings: number of settings used, out of ``all_settings``; why: why the rest do not count.
-    seeds: fewest seeds of a setting. printed: mean printed difference; in_print: (printed numbers that show the claim,
-    all). share: operations of our runs over the printed ones. contest: the printed experiments of both sides; claims
-    about the same runs share it.
+    seeds: fewest seeds of a setting. rivals: rows of the rivals in the settings used. printed: mean printed difference;
+    in_print: (printed numbers that show the claim, all). share: operations of our runs over the printed ones. contest:
+    the printed experiments of both sides; claims about the same runs share it.
     """
 
     claim: Claim
@@ -108,6 +108,7 @@ class Verdict:
     settings: int
     all_settings: int
     seeds: int
+    rivals: tuple[str, ...]
     why: str
     printed: float
     in_print: tuple[int, int]
@@ -281,6 +282,7 @@ def verdict(claim: Claim, evidence: Evidence) -> Verdict:
         settings=len(differences),
         all_settings=len({contest.method.cell.experiments for contest in matches}),
         seeds=min(map(len, differences), default=0),
+        rivals=tuple(dict.fromkeys(c.rival.label for c in matches if c.method.cell.experiments in settings)),
         why="; ".join(why),
         printed=float(np.mean([contest.printed for contest in matches])),
         in_print=(sum(_shows(contest.printed, claim.least) for contest in matches), len(matches)),

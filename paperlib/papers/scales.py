@@ -29,8 +29,7 @@ KEPT = "Local steps, participation, skew, rates and the kind of network are thos
 RULES = {
     "smoke": (
         "digits (8x8, enlarged to 28x28) for every data set, an eighth-width CNN (MLP: quarter width) for every "
-        "network, 20 clients, 15 rounds, a third of the local epochs. Shows that everything runs; the numbers mean "
-        "nothing else."
+        "network, 20 clients, 15 rounds, a third of the local epochs. It shows that everything runs, no more."
     ),
     "mini": f"{NEAREST.format(budget.spelled(BUDGETS['mini']))}, or the smallest run there is. {KEPT}",
     "small": f"{NEAREST.format(budget.spelled(BUDGETS['small']))}. {KEPT}",
@@ -38,10 +37,9 @@ RULES = {
 }
 # For the setting of the one-shot methods, including FedAvg.
 SMOKE_ONE_SHOT = (
-    "digits (8x8, enlarged to 28x28) for every data set, at most 5 clients with batches of 32, one local epoch for "
-    "40, an eighth of the width of the small CNNs, which also replace GoogLeNet and ResNet-18; on the server 4 "
-    "epochs of 3 generator steps, batches of 32, a generator of a sixteenth of its width. Shows that everything "
-    "runs; the numbers mean nothing else."
+    "digits (8x8, enlarged to 28x28) for every data set, at most 5 clients with batches of 32, one local epoch for 40, "
+    "an eighth of the width of the small CNNs, which also replace GoogLeNet and ResNet-18; on the server 4 epochs of 3 "
+    "generator steps, batches of 32, a generator of a sixteenth of its width. It shows that everything runs, no more."
 )
 SMOKE_SERVER = {"distill_epochs": 4, "generator_steps": 3, "batch": 32, "generator_width": 0.0625}
 SMOKE_NETWORKS = {"googlenet": "cnn2", "resnet18": "cnn3"}

@@ -29,8 +29,8 @@ TO_TARGET = ("rounds_to_target", "rounds_to_target_min", "rounds_to_target_max",
 COUNTS = (*TO_TARGET[:3], "crossover_epoch", "peak_epoch", "n_parameter_tensors", "divergence_crossover_round")
 BOUNDS = ("fluctuation_lower_bound",)
 TARGETS = (
-    "Our runs go to the mean of FedAvg's last ten rounds over its seeds, which each of them can miss, and not to the "
-    "printed target: no difference is taken."
+    "The target of our runs is not the printed one but the mean of FedAvg's last ten rounds over its seeds, which a "
+    "seed of FedAvg can miss: no difference is taken."
 )
 NOT_COMPARABLE = "smoke: digits, not comparable"  # above every figure of results at this scale
 CONTENTS = ("paper", "name", "kind", "title", "section", "notebook", "rows", "lowest", "printed", "note")
@@ -270,11 +270,9 @@ def _caption(cells: Sequence[Cell], results: Results) -> str:
         text += f"\n{TARGETS}"
     seeds = {len(results.finished(cell.experiments)) for cell in cells if cell.joint is None} - {0}
     if len(seeds) > 1:
-        text += "\nA raised number: so many seeds, where other cells have more."
+        text += "\nA raised number is the number of seeds of a cell that has fewer than others."
     if any(not comparable(cell, run) for cell in cells for run in results.finished(cell.experiments)):
-        text += (
-            "\nNot comparable: what is printed is of successive rounds, and these runs are not evaluated after each."
-        )
+        text += "\nNot comparable: print is of successive rounds, and these runs are not evaluated after each round."
     return text
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from paperlib.checks import quote
 from paperlib.display.tables import DescriptionTable
+from paperlib.display.words import many
 from paperlib.papers.catalogue import TITLES
 from paperlib.papers.claims import READING, Verdict, claims, verdict
 from paperlib.papers.judging import about
@@ -17,11 +18,11 @@ from paperlib.papers.settings import Overrides, described, overriding
 from paperlib.paths import figures as figures_folder
 
 NOTE = (
-    "Printed: the mean difference that the claim is about, and in how many printed places it shows. Ours: the same of "
-    "runs with equal seeds, with its 95 % interval, against the rival that print has in front. A claim is seen if that "
-    "is above the claimed difference, and the opposite is seen if it is below zero. Runs with at least half of the "
-    "printed operations (grade A) show or contradict. In grade B a reduction of the same network kept print's order in "
-    "a column set aside, in grade C none did."
+    "Printed: the mean difference that the claim is about, and in how many printed places it shows. Ours: the same "
+    "difference between runs with equal seeds, with its 95 % interval; of several rivals only the one that print has "
+    "in front is tested. A claim is seen if the whole interval is above the claimed difference, its opposite if it is "
+    "below zero. Only runs with at least half of the printed operations (grade A) show or contradict. In grade B a "
+    "reduction of the same network kept print's order in a column set aside, in grade C no reduction did."
 )
 
 
@@ -66,10 +67,10 @@ def _row(decided: Verdict) -> dict[str, str]:
         reason = "" if decided.why in ("", "not run") else f": {decided.why}"
         sentence = "not run at a comparable scale" if decided.scale == "smoke" else f"not run{reason}"
         return row | {"ours": "", "verdict": sentence, "scale": "" if decided.scale == "smoke" else decided.scale}
-    count = decided.all_settings
-    settings = f"in {decided.settings} of {count} setting{'s' * (count > 1)}, {decided.seeds} seeds"
+    over = f" over {', '.join(decided.rivals)}" if "others" in decided.claim.other else ""
+    settings = f"in {decided.settings} of {many(decided.all_settings, 'setting')}, {decided.seeds} seeds"
     return row | {
-        "ours": decided.ended or with_interval(decided.difference, decided.interval),
+        "ours": (decided.ended or with_interval(decided.difference, decided.interval)) + over,
         "verdict": f"{decided.word} ({settings})",
         "scale": f"{decided.scale}, grade {decided.grade}",
     }
