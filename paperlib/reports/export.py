@@ -54,7 +54,7 @@ def export(folder: Path, store: Path | str | None = None) -> Path:
     check_writable("folder", folder)
     content, filled, writer = io.BytesIO(), Counter[str](), None
     for part in parts(store):
-        writer = writer or parquet.ParquetWriter(content, part.schema)
+        writer = writer or parquet.ParquetWriter(content, part.schema, write_statistics=False)
         writer.write_table(part)
         filled.update({name: len(part) - part[name].null_count for name in part.column_names})
     assert writer is not None  # shipped runs are always there

@@ -51,9 +51,8 @@ class Finished(NamedTuple):
             rounds = shipped_runs.rounds(self.summary["digest"], self.file)
             return {str(name): rounds[name].to_numpy() for name in rounds.columns}
         rows = evaluated_rows(read_history(self.folder))
-        absent = dict.fromkeys(chain(("round", "test_accuracy"), *rows))
-        complete = [(absent | row).values() for row in rows]
-        return dict(zip(absent, zip(*complete, strict=True) if rows else ([], []), strict=True))
+        names = dict.fromkeys(chain(("round", "test_accuracy"), *rows))
+        return {name: [row.get(name) for row in rows] for name in names}
 
 
 def finished(store: Path, own: Listing | None = None, search: bool = False) -> Iterator[Finished]:
