@@ -89,9 +89,17 @@ def test_the_claims_of_a_table_are_those_of_the_scorecard():
             assert row.ours == ""
         else:
             low, high = v.interval
-            assert row.ours == f"{points(v.difference)} [{points(low)}, {points(high)}]"
+            over = f" over {', '.join(v.rivals)}" if v.claim.other == "others" else ""
+            assert row.ours == f"{points(v.difference)} [{points(low)}, {points(high)}]{over}"
             assert f"{v.settings} of {v.all_settings} setting" in row.verdict and f"{v.seeds} seeds" in row.verdict
         assert row.printed == f"{points(v.printed)} ({v.in_print[0]} of {v.in_print[1]})"
+
+
+def test_of_several_rivals_those_are_named_that_print_has_in_front():
+    printed = papers.table("gc_fed", "T5", scale="small", compute=False).xs("printed", axis=1, level=1)
+    rivals = printed.drop(["LocalGC", "GlobalGC", "GC-Fed"]).idxmax()
+    (claim,) = [v for v in verdicts(gathered("gc_fed", entries("gc_fed"), "small")) if v.claim.name == "above_all"]
+    assert set(claim.rivals) == set(rivals[["CIFAR-10 5/200 α=0.05", "EMNIST 5/1000 α=0.05"]])
 
 
 def test_a_caption_names_the_settings_that_are_run():

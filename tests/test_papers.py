@@ -179,7 +179,7 @@ def test_a_caption_says_why_numbers_are_not_comparable(tmp_path):
     accuracies, changes = (
         papers.table("gc_fed", t, scale="small", compute=False, store=tmp_path) for t in ("T5", "T2")
     )
-    assert "not comparable" in str(changes) and "\nNot comparable: what is printed" in changes.caption
+    assert "not comparable" in str(changes) and "\nNot comparable: print is of" in changes.caption
     assert "comparable" not in accuracies.caption
 
 

@@ -138,6 +138,6 @@ def test_a_target_and_a_number_of_rounds_are_no_accuracies():
     assert in_rounds
     for claim in in_rounds:
         decided = ("held", 130.0, UNKNOWN, np.nan, np.nan)
-        verdict = Verdict(claim, "small", *decided, 1, 1, 3, "", 130.0, (1, 1), 1.0, "A", "", frozenset())
+        verdict = Verdict(claim, "small", *decided, 1, 1, 3, (), "", 130.0, (1, 1), 1.0, "A", "", frozenset())
         record = results_page.claim_record(verdict)
         assert not record["in_points"] and record["word"] == "shown"
