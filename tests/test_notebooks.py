@@ -16,7 +16,7 @@ from paperlib.papers.specs import needed
 from paperlib.paths import NOTEBOOKS
 
 FILES = [path for paper in papers.TITLES for path in sorted((NOTEBOOKS / paper).glob("*.ipynb"))]
-PARAMETERS = ["scale", "seeds", "recompute", "overrides"]
+PARAMETERS = ["scale", "seeds", "recompute", "overrides", "add"]
 # Their subject is a list of values, which stands in place of a hook.
 WITHOUT_HOOK = {"fedgps/hyperparameters"}
 each = pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -71,14 +71,15 @@ def test_a_cell_offers_the_parameters_that_have_an_effect(path):
     paper = path.parent.name
     specs = [papers.spec(paper, name) for name in saved(path)]
     one, three = ([{e.digest for e in needed(spec, seeds)} for spec in specs] for seeds in (1, 3))
-    offered = [name for name in PARAMETERS if any(one) and (name != "seeds" or one != three)]
+    without = {"seeds": one == three, "add": not any(map(takes_rows, specs))}
+    offered = [name for name in PARAMETERS if any(one) and not without.get(name)]
     if f"{paper}/{path.stem}" in WITHOUT_HOOK:
         offered = ["overrides"]  # which the list of hyperparameters follows
-    offered += ["add"] * any(map(takes_rows, specs))
     tagged = [cell.source for cell in cells(path) if "parameters" in cell.metadata.get("tags", [])]
     if specs:
         assert len(tagged) == bool(offered)
-        assert [node.targets[0].id for source in tagged for node in ast.parse(source).body][: len(offered)] == offered
+        names = [node.targets[0].id for source in tagged for node in ast.parse(source).body]
+        assert [name for name in names if name in PARAMETERS] == offered
         opening = "paper = papers.open(" + ", ".join([f'"{paper}"', *(f"{name}={name}" for name in offered)]) + ")"
         assert sum(opening in source for source in code(path)) == 1
 

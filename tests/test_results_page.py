@@ -141,3 +141,12 @@ def test_a_target_and_a_number_of_rounds_are_no_accuracies():
         verdict = Verdict(claim, "small", *decided, 1, 1, 3, (), "", 130.0, (1, 1), 1.0, "A", "", frozenset())
         record = results_page.claim_record(verdict)
         assert not record["in_points"] and record["word"] == "shown"
+
+
+def test_the_scripts_of_the_page_are_the_same_where_they_cannot_be_kept(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    scripts = set()
+    for copies in ("file", "folder", "folder"):
+        monkeypatch.setenv("PAPERLIB_COPIES", str(tmp_path / copies))
+        scripts.add(results_page._vega())
+    assert len(scripts) == 1 and len(list((tmp_path / "folder").iterdir())) == 1

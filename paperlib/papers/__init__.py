@@ -109,9 +109,9 @@ class Request:
             whole(name, getattr(self, name), 1)
         if not isinstance(self.store, Path | str | None):
             raise ValueError(f"store is {quote(self.store)}, but must be a folder, or None for the usual one")
-        object.__setattr__(self, "add", registered(self.add))
         if self.only is not None:
             check_only(self.only)
+        object.__setattr__(self, "add", registered(self.add))  # last: it may run a file
 
 
 class OpenPaper:
@@ -236,9 +236,7 @@ def _columns(paper: str, specification: Spec, request: Request) -> dict[str, tup
             return {"": (str(request.scale), needed(wider, request.seeds))}
         columns = by_column(wider, request.seeds)
     if (request.overrides or request.add) and not request.recompute:
-        raise ValueError(
-            "overrides and added methods need runs, and scale 'best' runs none: choose one such as 'small'"
-        )
+        raise ValueError("overrides and added methods need runs; scale 'best' runs none: choose one such as 'small'")
     own, shipped = finished_digests(request.store)
     at = scales_of(specification, own | shipped)
     return {column: (at[column], [e for cell in cells for e in cell]) for column, cells in columns.items()}

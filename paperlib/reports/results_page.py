@@ -5,6 +5,7 @@ scripts that draw them.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 
 from paperlib.checks import plain
 from paperlib.display.markup import Markup
-from paperlib.files import is_file, write
+from paperlib.files import is_file, read, write
 from paperlib.papers import TITLES, index
 from paperlib.papers.claims import Verdict, above, verdicts
 from paperlib.papers.judging import Evidence, PrintedNumber, entries, gathered
@@ -46,8 +47,6 @@ def write_page(folder: Path | None = None, store: Path | str | None = None) -> P
     """
     if find_spec("vl_convert") is None:
         raise ValueError("the page of results is drawn by Vega-Lite: pip install 'paperlib[site]' brings its scripts")
-    import vl_convert
-
     own = finished_runs(Store(store).path)
     listed = list(finished(Store(store).path, own, search=not own.runs.keys() <= index.shipped().keys()))
     judged = evidence_on({place for run in listed for place in run.places}, store)
@@ -59,12 +58,21 @@ def write_page(folder: Path | None = None, store: Path | str | None = None) -> P
         "scales": RULES,
         "curves": CURVES,
     }
-    bundle = copies() / f"vega-{version('vl-convert-python')}.js"  # it takes seconds to make
-    if not is_file(bundle):
-        bundle.parent.mkdir(parents=True, exist_ok=True)
-        write(bundle, vl_convert.javascript_bundle().replace("</script", "<\\/script").encode())  # type: ignore[call-arg]
-    vega = Markup(bundle.read_text(encoding="utf-8"))
-    return pages.write_page((folder or figures_folder()) / "results.html", "results", data=data, vega=vega)
+    return pages.write_page((folder or figures_folder()) / "results.html", "results", data=data, vega=_vega())
+
+
+def _vega() -> Markup:
+    """Return the scripts that draw the pictures, which take seconds to make, as they are kept in the user's cache."""
+    import vl_convert
+
+    kept = copies() / f"vega-{version('vl-convert-python')}.js"
+    if is_file(kept):
+        return Markup(read(kept).decode())
+    scripts = vl_convert.javascript_bundle().replace("</script", "<\\/script")  # type: ignore[call-arg]
+    with suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write(kept, scripts.encode())
+    return Markup(scripts)
 
 
 def evidence_on(places: Iterable[index.Use], store: Path | str | None) -> list[Evidence]:
@@ -136,7 +144,6 @@ def pairs(evidence: Evidence) -> Records:
 def claim_record(verdict: Verdict) -> dict[str, Any]:
     """Return a claim, its printed difference, and its verdict by our runs."""
     claim, place = verdict.claim, f"{TITLES[verdict.claim.paper]} {verdict.claim.table}"
-    fields = {name: getattr(verdict, name) for name in ("scale", "verdict", "word", "in_points", "why", "seeds")}
     return {
         "paper": TITLES[claim.paper],
         "place": place,
@@ -144,7 +151,7 @@ def claim_record(verdict: Verdict) -> dict[str, Any]:
         "claim": claim.claim,
         "favour": claim.favour,
         "settings": f"{verdict.settings} of {verdict.all_settings}",
-        **fields,
+        **{name: getattr(verdict, name) for name in ("scale", "verdict", "word", "in_points", "why", "seeds")},
         **_differences(verdict.difference, verdict.interval, verdict.printed),
     }
 

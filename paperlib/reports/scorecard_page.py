@@ -37,8 +37,8 @@ def order(row: Any) -> str:
     parts = []
     if row.judged:
         parts.append(
-            f"{row.correlation:+.2f} [{row.low:+.2f}, {row.high:+.2f}], ceiling {row.ceiling:+.2f} "
-            f"({row.methods} methods, {row.seeds} seeds, {many(row.judged, 'column')})".replace("+nan", "unknown")
+            f"{row.correlation:+.2f} [{row.low:+.2f}, {row.high:+.2f}], ceiling {_signed(row.ceiling)} "
+            f"({row.methods} methods, {row.seeds} seeds, {many(row.judged, 'column')})"
         )
     if row.unjudged:
         parts.append(f"not judged: {row.other:+.2f} ({many(row.unjudged, 'column')}; {row.why})")
@@ -140,3 +140,7 @@ def with_content(text: pd.DataFrame) -> pd.DataFrame:
 
 def named(rows: pd.DataFrame) -> Any:
     return rows.rename(columns=lambda name: name.replace(" ", "_")).itertuples()
+
+
+def _signed(value: float) -> str:
+    return "unknown" if np.isnan(value) else f"{value:+.2f}"

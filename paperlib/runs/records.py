@@ -76,8 +76,7 @@ def _is_shallow(value: Any, depth: int = DEEPEST) -> bool:
     if not isinstance(value, (list, dict)):
         return True
     inner = value.values() if isinstance(value, dict) else value
-    nested = [one for one in inner if isinstance(one, (list, dict))]
-    return depth > 0 and all(_is_shallow(one, depth - 1) for one in nested)
+    return depth > 0 and all(_is_shallow(one, depth - 1) for one in inner if isinstance(one, (list, dict)))
 
 
 def _rules(by_names: Mapping[str, Rule]) -> dict[str, Rule]:
@@ -153,10 +152,9 @@ def error_in_summary(summary: Any, digest: str) -> str:
 
 
 @lru_cache(maxsize=4096, typed=True)  # the runs of a store differ in few of their values
-def _is_value(name: str, value: Any) -> bool:
-    """Return True if the field of an experiment may have this JSON value."""
-    rule = OF_KIND.get(type(value))
-    return type(value) in KINDS[name] and (rule is None or rule(value))
+def _is_allowed(value: str | float) -> bool:
+    """Return True if a text is printable and not too long, or a number finite."""
+    return OF_KIND[type(value)](value)
 
 
 def error_in_description(described: Any) -> str:
@@ -166,8 +164,7 @@ def error_in_description(described: Any) -> str:
     for name, value in described.items():
         if name not in DEFAULTS:
             return f": there is no field {quote(name)}"
-        checked = _is_value.__wrapped__ if isinstance(value, (list, dict)) else _is_value
-        if not checked(name, value):
+        if type(value) not in KINDS[name] or (type(value) in OF_KIND and not _is_allowed(value)):
             return f": its {name} is {quote(value)}"
     if handed_in(described.get("partition", "")):  # a file, which a store names by its content alone
         return f": its partition is {quote(described['partition'])}"

@@ -14,6 +14,7 @@ from paperlib import methods, oneshot, papers
 from paperlib.display import plots
 from paperlib.display.markup import Markup, table
 from paperlib.papers import TITLES, index, settings, shipped_runs
+from paperlib.papers.added import takes_rows
 from paperlib.papers.cells import or_nan, value
 from paperlib.papers.citations import changes, code
 from paperlib.papers.collection import finished
@@ -118,7 +119,7 @@ def standing(method: str, paper: str, scale: str) -> pd.DataFrame:
     """
     rows = [pd.DataFrame()]
     for name, spec in papers.TABLES[paper].items():
-        if not isinstance(spec, TableSpec) or spec.rows != "method" or not re.fullmatch(r"T\d+", name):
+        if not takes_rows(spec) or not re.fullmatch(r"T\d+", name):
             continue
         for _, column in cells(paper, name, scale).groupby("column", sort=False):
             both = column.number.where(column.our_number.notna())
