@@ -1,4 +1,6 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# Images for containers set it; then each of hundreds of processes would compile for seconds what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup reproduce test test-quick test-avx2 test-gpu test-faults soak test-browser test-notebooks flower lint bench studies site address lab hashes
 help:  ## this list
@@ -15,7 +17,7 @@ test: setup  ## lint, then every test, then every notebook against its stored ou
 	$(MAKE) test-faults
 	.venv/bin/python -m pytest -q -n auto --dist worksteal tests  # no worker is idle at the end
 	PAPERLIB_RUNS="$$(mktemp -d)" PAPERLIB_FIGURES="$$(mktemp -d)" \
-	    .venv/bin/python -m pytest -q --nbval -n auto --dist loadfile notebooks  # from the shipped runs alone
+	    .venv/bin/python -m pytest -q -p tests.kernels --nbval -n auto --dist loadfile notebooks  # from the shipped runs alone
 
 test-quick: setup  ## the methods, their mathematics and the structure of the package, in three minutes
 	.venv/bin/python -m pytest -q -n auto tests/methods tests/math tests/quantities tests/test_structure.py
