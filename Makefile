@@ -14,8 +14,7 @@ reproduce: setup  ## GC-Fed's tables and figures from the shipped runs, and one 
 
 test: setup  ## lint, then every test, then every notebook against its stored outputs
 	$(MAKE) -O -j 2 lint test-browser test-avx2 test-gpu  # a browser waits more than it works
-	$(MAKE) test-faults
-	.venv/bin/python -m pytest -q -n auto --dist worksteal tests  # no worker is idle at the end
+	.venv/bin/python -m pytest -q -m 'not browser' -n auto --dist worksteal tests  # no worker is idle at the end
 	PAPERLIB_RUNS="$$(mktemp -d)" PAPERLIB_FIGURES="$$(mktemp -d)" \
 	    .venv/bin/python -m pytest -q -p tests.kernels --nbval -n auto --dist loadfile notebooks  # from the shipped runs alone
 
@@ -26,7 +25,8 @@ test-quick: setup  ## the methods, their mathematics and the structure of the pa
 test-avx2: setup  ## with AVX-512: what touches every network, as on a processor without it
 	@if grep -q avx512f /proc/cpuinfo; then \
 	    ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
-	    .venv/bin/python -m pytest -q -n auto tests/networks tests/federated/test_measures.py tests/oneshot/test_methods.py; \
+	    .venv/bin/python -m pytest -q -n auto $(addprefix tests/networks/test_,cuts.py layers.py networks.py references.py) \
+        tests/federated/test_measures.py tests/oneshot/test_methods.py; \
 	else echo "no AVX-512 here: all other tests are those of AVX2"; fi
 
 # Where there is no GPU, a pretend one that keeps to a GPU's rules; it must be loaded before torch, in its own process.

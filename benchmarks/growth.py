@@ -97,7 +97,8 @@ def fill(folder: Path, count: int) -> None:
         path = store.folder(e)
         path.mkdir(parents=True)
         (path / "experiment.json").write_text(e.to_json())
-        lines = [json.dumps({k: v for k, v in row.items() if v == v}) for row in shown.history.to_dict("records")]
+        rows = json.loads(shown.history.to_json(orient="records", double_precision=15))
+        lines = [json.dumps({name: value for name, value in row.items() if value is not None}) for row in rows]
         (path / "history.jsonl").write_text("".join(line + "\n" for line in lines))
         sums = {
             PARAMETERS: write_tensors(path / PARAMETERS, {"theta": none, "buffers": none}),

@@ -110,12 +110,11 @@ def read_record(path: Path, sealed: str) -> dict[str, Any]:
 
     sealed: a record with this entry must have a SHA-256; records of older versions have none.
     """
+    content = read(path)
     try:
-        record = json.loads(read(path))
+        record = json.loads(content)
         check = record.pop("check", None)
         damaged = check != _sha256(record) if check is not None else sealed in record
-    except DamagedFile:
-        raise
     except (ValueError, AttributeError, TypeError, RecursionError):
         raise DamagedFile(path) from None
     if damaged:

@@ -54,7 +54,8 @@ def export(folder: Path, store: Path | str | None = None) -> Path:
     check_writable("folder", folder)
     content, filled, writer = io.BytesIO(), Counter[str](), None
     for part in parts(store):
-        writer = writer or parquet.ParquetWriter(content, part.schema, write_statistics=False)
+        constant = [name for name in part.column_names if name not in GROUPS["history"]]  # within a run
+        writer = writer or parquet.ParquetWriter(content, part.schema, use_dictionary=constant, write_statistics=False)
         writer.write_table(part)
         filled.update({name: len(part) - part[name].null_count for name in part.column_names})
     assert writer is not None  # shipped runs are always there
@@ -124,14 +125,11 @@ def _column(name: str, values: Sequence[object]) -> pa.Array:
 
 def _rounds(histories: Sequence[Mapping[str, np.ndarray]]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the place of its run in the chunk for every evaluated round, and the rounds' numbers by name."""
-    which = np.repeat(np.arange(len(histories)), [len(history["round"]) for history in histories])
-    values: dict[str, np.ndarray] = {}
-    for place, history in enumerate(histories):
-        of_run = slice(*np.searchsorted(which, (place, place + 1)))
-        for name, numbers in history.items():
-            if name not in values:
-                values[name] = np.full(len(which), np.nan)
-            values[name][of_run] = numbers
+    unknown = [np.full(len(history["round"]), np.nan) for history in histories]
+    which = np.repeat(np.arange(len(histories)), list(map(len, unknown)))
+    pairs = list(zip(histories, unknown, strict=True))
+    names = dict.fromkeys(name for history in histories for name in history)
+    values = {name: np.concatenate([history.get(name, none) for history, none in pairs]) for name in names}
     return which, values
 
 

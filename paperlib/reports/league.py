@@ -138,5 +138,8 @@ def _mean(runs: Sequence[Run], name: str) -> float:
 
 def _ratio(runs: Sequence[Run], base: Sequence[Run], *columns: str) -> float:
     """Return the sum of some columns in a round of these runs, over that of the base; medians of rounds, then runs."""
-    ours, theirs = ([run.history[[*columns]].sum(axis=1).median() for run in of_one] for of_one in (runs, base))
-    return float(np.median(ours) / np.median(theirs))
+
+    def usual(of_one: Sequence[Run]) -> Any:
+        return np.median([np.median(sum(run.history[column].to_numpy() for column in columns)) for run in of_one])
+
+    return float(usual(runs) / usual(base))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from math import isnan
 from pathlib import Path
 from types import UnionType
@@ -252,13 +253,13 @@ def _rows(content: bytes) -> list[Row]:
 
 
 def _are_rows(rows: list[Any]) -> bool:
-    if not all(type(row) is dict for row in rows):
+    if not set(map(type, rows)) <= {dict}:
         return False
-    alike: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+    alike: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        alike.setdefault(tuple(row), []).append(tuple(row.values()))
+        alike.setdefault(tuple(row), []).append(row)
     return all(
-        IN_ROW.keys() <= set(names) and all(map(_is_column, names, zip(*some, strict=True)))
+        IN_ROW.keys() <= set(names) and all(map(_is_column, names, zip(*map(dict.values, some), strict=True)))
         for names, some in alike.items()
     )
 
@@ -266,7 +267,8 @@ def _are_rows(rows: list[Any]) -> bool:
 def _is_column(name: str, values: tuple[Any, ...]) -> bool:
     """Return True if a column of a history is valid; by functions of C, for a store may have millions of rounds."""
     if name == HITS:
-        return all(type(one) is list and all(type(n) is int and 0 <= n <= MOST for n in one) for one in values)
+        counts: list[Any] = [0, *chain.from_iterable(values)] if set(map(type, values)) <= {list} else [None]
+        return set(map(type, counts)) == {int} and 0 == min(counts) <= max(counts) <= MOST
     kinds = set(map(type, values))
     if not kinds <= NUMBERS or (int in kinds and max(abs(n) for n in values if type(n) is int) > MOST):
         return False

@@ -44,7 +44,7 @@ from paperlib.teaching import widgets
 
 # Its rounds take long enough that it is still running when a test has looked at it and presses Pause.
 TINY = Experiment(
-    dataset="digits", model="mlp", width=0.25, clients=10, sampled=3, rounds=150, local_epochs=20, batch_size=50
+    dataset="digits", model="mlp", width=0.25, clients=10, sampled=3, rounds=80, local_epochs=20, batch_size=50
 )
 "ready"
 """

@@ -108,7 +108,7 @@ def test_run_is_started_paused_and_resumed_while_the_kernel_answers(notebook, la
     expect(button["Pause"]).to_be_disabled()
     changes(explorer, lambda: press(button["Start"], "Enter"))
     expect(words(explorer)).to_contain_text(
-        re.compile(r"running, \d+ of 150 rounds done. Test accuracy"), timeout=300_000
+        re.compile(r"running, \d+ of 80 rounds done. Test accuracy"), timeout=300_000
     )
     expect(notebook.run("answer")).to_have_text("42")
     expect(words(explorer)).to_contain_text("running")  # and it had not to wait for the run
@@ -119,10 +119,10 @@ def test_run_is_started_paused_and_resumed_while_the_kernel_answers(notebook, la
     expect(button["Pause"]).to_be_disabled()
     (run,) = lab.runs.iterdir()
     done = rounds(run)
-    assert 0 < done < 150
+    assert 0 < done < 80
     press(button["Resume"], "Enter")
-    expect(words(explorer)).to_contain_text("finished after 150 of 150", timeout=600_000)
-    assert rounds(run) == 150 and (run / "summary.json").exists()
+    expect(words(explorer)).to_contain_text("finished after 80 of 80", timeout=600_000)
+    assert rounds(run) == 80 and (run / "summary.json").exists()
     for name in button:
         expect(button[name]).to_be_disabled()
 

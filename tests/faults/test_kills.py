@@ -30,13 +30,13 @@ ONE_SHOT = {"distill_epochs": 20, "generator_steps": 2, "batch": 16, "generator_
 @pytest.mark.parametrize(
     ("changes", "kills", "signals"),
     [
-        ({"method": "scaffold", "rounds": 200, "clients": 10, "sampled": 4, "eval_every": 3}, 24, [signal.SIGKILL]),
-        ({"method": "gc_fed", "rounds": 150, "momentum_buffer": "keep"}, 10, [signal.SIGTERM]),
+        ({"method": "scaffold", "rounds": 200, "clients": 10, "sampled": 4, "eval_every": 3}, 14, [signal.SIGKILL]),
+        ({"method": "gc_fed", "rounds": 150, "momentum_buffer": "keep"}, 6, [signal.SIGTERM]),
         ({"method": "dense", "method_options": ONE_SHOT, "model": "cnn2", "width": 0.125, "rounds": 2, "clients": 3,
-          "sampled": 3, "pixels": "unit"}, 16, [signal.SIGKILL, signal.SIGTERM]),
+          "sampled": 3, "pixels": "unit"}, 10, [signal.SIGKILL, signal.SIGTERM]),
         ({"method": "fedhydra", "method_options": {**ONE_SHOT, "distill_epochs": 4}, "model": "cnn2", "width": 0.125,
-          "rounds": 6, "clients": 3, "sampled": 3, "pixels": "unit"}, 8, [signal.SIGKILL]),
-        ({"rounds": 150, "measure": ("weight_divergence",), "eval_every": 2}, 12, [signal.SIGKILL]),
+          "rounds": 6, "clients": 3, "sampled": 3, "pixels": "unit"}, 6, [signal.SIGKILL]),
+        ({"rounds": 150, "measure": ("weight_divergence",), "eval_every": 2}, 8, [signal.SIGKILL]),
     ],
     ids=["scaffold", "gc_fed", "dense", "communication rounds", "measure"],
 )  # fmt: skip

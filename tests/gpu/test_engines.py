@@ -18,7 +18,7 @@ OPTIONS = {
 }  # fmt: skip
 TINY = Experiment(
     dataset="digits", train_size=36, test_size=50, model="cnn", width=0.125, alpha=0.5, clients=4, sampled=3,
-    rounds=2, local_epochs=2, batch_size=6, weight_decay=1e-3, lr_decay=0.9,
+    rounds=2, batch_size=6, weight_decay=1e-3, lr_decay=0.9,
 )  # fmt: skip
 
 
@@ -52,12 +52,12 @@ def test_every_method_equals_the_cpu_to_rounding(method: str):
 
 SETTINGS = {
     "clip, kept momentum, size weights": {"clip": 0.5, "momentum_buffer": "keep", "weighting": "size"},
-    "cropped": {"augment": "crop_flip_cutout", "last_batch": "pad"},
+    "cropped": {"augment": "crop_flip_cutout", "last_batch": "pad", "local_epochs": 2},
     "mlp": {"model": "mlp", "width": 0.1},
-    "GroupNorm": {"model": "resnet10_gn", "width": 0.0625, "train_size": 24, "local_epochs": 1},
-    "BatchNorm": {"model": "resnet10", "width": 0.0625, "train_size": 24, "local_epochs": 1, "method": "fedgps",
+    "GroupNorm": {"model": "resnet10_gn", "width": 0.0625, "train_size": 24},
+    "BatchNorm": {"model": "resnet10", "width": 0.0625, "train_size": 24, "method": "fedgps",
                   "method_options": SURROGATES | {"bn": "separate", "preset": "paper"}},
-    "dropout": {"model": "vgg11", "width": 0.0625, "train_size": 24, "local_epochs": 1, "image_size": 32},
+    "dropout": {"model": "vgg11", "width": 0.0625, "train_size": 24, "image_size": 32},
     "FedACD's running outputs": {"method": "fedacd", "method_options": {"p_source": "running"}},
     "wrapped": {"method": "gc_fed", "method_options": {"base": "fedacd"}},
     "noise": {"method": "fedimpro", "method_options": {"preset": "paper", "noise": 0.1, "schedule": "mix"}},
