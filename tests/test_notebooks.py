@@ -93,13 +93,13 @@ def test_it_ends_with_the_verdicts_of_the_claims_about_its_tables(path):
 
 
 @each
-def test_figures_without_a_table_have_one_caption(path):
+def test_figures_of_runs_without_a_table_have_one_caption(path):
     """Under tables, and the numbers that a figure states, the caption stands already."""
     if saved(path):
-        source = "\n".join(code(path))
-        kinds = {papers.spec(path.parent.name, name).kind for name in saved(path) if name[0] != "F"}
-        captioned = "results" in kinds or ".numbers" in source
-        assert source.count("paper.caption") == (0 if captioned or kinds else 1)
+        kinds = {name: papers.spec(path.parent.name, name).kind for name in saved(path)}
+        source, figures = "\n".join(code(path)), {name: kind for name, kind in kinds.items() if name[0] == "F"}
+        alone = "results" in figures.values() and figures == kinds and ".numbers" not in source
+        assert source.count("paper.caption") == alone
 
 
 @each

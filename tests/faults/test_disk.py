@@ -68,7 +68,7 @@ PLAYED = {
     "fedavg": {"rounds": 2},
     "scaffold": {"method": "scaffold", "rounds": 2, "clients": 3, "sampled": 2},
     "measure": {"rounds": 2, "measure": ("weight_divergence",)},
-    "dense": {"method": "dense", "method_options": ONE_SHOT, "model": "cnn2", "width": 0.125, "rounds": 2, "clients": 3,
+    "dense": {"method": "dense", "method_options": ONE_SHOT, "model": "cnn2", "width": 0.125, "rounds": 1, "clients": 3,
               "sampled": 3, "pixels": "unit"},
 }  # fmt: skip
 # What may fail: (where it is looked up, its name there)

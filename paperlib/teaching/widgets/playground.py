@@ -169,7 +169,7 @@ def words(traces: list[Trace], round: int) -> str:
         f"{e.method} in round {round} of {e.rounds}.",
         f"{many(len(ways), 'client')} of {e.clients} took part, with {many(e.local_epochs, 'step')} each; on average "
         f"they end {np.mean(drifts):.2f} from the model they received (client {farthest} {max(drifts):.2f}), and the "
-        f"mean of their models {moved:.2f}; what is less is where their drifts cancel."
+        f"mean of their models {moved:.2f}; the difference cancels in the mean."
         if len(ways) > 1
         else f"Client {farthest} alone took part and ends {drifts[0]:.2f} from the model it received.",
     ]
