@@ -38,9 +38,9 @@ class TrialRun:
 def communication(model: str = "resnet18", classes: int = 10, width: float = 1.0) -> pd.DataFrame:
     """Traffic per sampled client and round of each registered method, with 32x32 colour images.
 
-    Columns: bytes down and up in the first and in later rounds, and later rounds relative to FedAvg's model down and
-    up. BatchNorm's statistics, which all methods send, are left out, as in FedGPS (Table 5). Counted in two rounds of
-    one client, which has two noise images.
+    Columns: bytes down and up in the first and in later rounds, and later rounds relative to the method's own model
+    down and up. BatchNorm's statistics, which all methods send, are left out, as in FedGPS (Table 5). Counted in two
+    rounds of one client, which has two noise images.
     """
     rows = {}
     for name in REGISTRY:
