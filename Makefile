@@ -1,8 +1,6 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Images for containers set it; then each of hundreds of processes would compile for seconds what it imports.
 unexport PYTHONDONTWRITEBYTECODE
-# One worker more than there are processors, since tests also wait: for a disk, a kernel, a cluster.
-ONE_MORE = $(shell .venv/bin/python -c 'import os; print(os.cpu_count() + 1)')
 
 .PHONY: help setup reproduce test test-quick test-avx2 test-gpu test-faults soak test-browser test-notebooks flower lint bench studies site address lab hashes
 help:  ## this list
@@ -16,7 +14,7 @@ reproduce: setup  ## GC-Fed's tables and figures from the shipped runs, and one 
 
 test: setup  ## lint, then every test, then every notebook against its stored outputs
 	$(MAKE) -O -j 2 lint test-browser test-avx2 test-gpu  # a browser waits more than it works
-	.venv/bin/python -m pytest -q -m 'not browser' -n $(ONE_MORE) --dist worksteal tests  # no worker is idle at the end
+	.venv/bin/python -m pytest -q -m 'not browser' -n auto --dist worksteal tests  # no worker is idle at the end
 	PAPERLIB_RUNS="$$(mktemp -d)" PAPERLIB_FIGURES="$$(mktemp -d)" .venv/bin/python -m pytest -q -p tests.kernels \
 	    --nbval -n auto --dist loadfile notebooks/your_method.ipynb notebooks  # a long one first; from the shipped runs alone
 

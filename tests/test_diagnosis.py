@@ -13,6 +13,8 @@ from paperlib.paths import ROOT
 from paperlib.reports.diagnosis import FAILURES, changes, diagnose, facts_of, symptoms
 from paperlib.runs.store import Run
 
+from .processes import undisturbed
+
 PAGES = ROOT / "docs" / "failures"
 
 
@@ -27,11 +29,11 @@ def on_page(name):
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.page)
 def test_a_failure_is_told_and_mended(failure, tmp_path):
     e = on_page(failure.page)
-    bad = run(e, store=tmp_path)
+    bad = undisturbed(e, tmp_path)
     told = diagnose(bad)
     assert told.symptoms and told.failure is failure
     assert str(told).endswith(f"Try {changes(e, told.mended)}. See docs/failures/{failure.page}.md.")
-    good = run(told.mended, store=tmp_path)
+    good = undisturbed(told.mended, tmp_path)
     before = bad.summary["last10_accuracy"] or 0.0
     assert good.summary["last10_accuracy"] > before + 20 and not diagnose(good).symptoms
     page = (PAGES / f"{failure.page}.md").read_text()
@@ -42,7 +44,7 @@ def test_a_failure_is_told_and_mended(failure, tmp_path):
 def test_a_run_that_does_well_has_no_symptoms(method, tmp_path):
     """In the very setting in which others fail."""
     e = on_page("scaffold").replace(method=method, lr=0.01)
-    told = diagnose(run(e, store=tmp_path))
+    told = diagnose(undisturbed(e, tmp_path))
     assert (told.symptoms, told.failure) == ((), None) and str(told).endswith("shows no divergence.")
 
 
