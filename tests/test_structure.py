@@ -19,7 +19,7 @@ FLOORS = [
 ]  # fmt: skip
 # Lines of code: no blank lines, comments, docstrings or imports. A commit may lower these numbers, never raise them.
 CORE = ("ground", "networks", "data", "federated", "methods", "oneshot")
-BUDGETS = {"whole": (FLOORS, 13927), "core": (CORE, 4977)}
+BUDGETS = {"whole": (FLOORS, 13923), "core": (CORE, 4977)}
 
 
 def modules() -> Iterator[tuple[str, Path]]:

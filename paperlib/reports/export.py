@@ -54,8 +54,7 @@ def export(folder: Path, store: Path | str | None = None) -> Path:
     check_writable("folder", folder)
     content, filled, writer = io.BytesIO(), Counter[str](), None
     for part in parts(store):
-        constant = [name for name in part.column_names if name not in GROUPS["history"]]  # within a run
-        writer = writer or parquet.ParquetWriter(content, part.schema, use_dictionary=constant, write_statistics=False)
+        writer = writer or parquet.ParquetWriter(content, part.schema, write_statistics=False)
         writer.write_table(part)
         filled.update({name: len(part) - part[name].null_count for name in part.column_names})
     assert writer is not None  # shipped runs are always there
@@ -127,9 +126,8 @@ def _rounds(histories: Sequence[Mapping[str, np.ndarray]]) -> tuple[np.ndarray, 
     """Return the place of its run in the chunk for every evaluated round, and the rounds' numbers by name."""
     unknown = [np.full(len(history["round"]), np.nan) for history in histories]
     which = np.repeat(np.arange(len(histories)), list(map(len, unknown)))
-    pairs = list(zip(histories, unknown, strict=True))
     names = dict.fromkeys(name for history in histories for name in history)
-    values = {name: np.concatenate([history.get(name, none) for history, none in pairs]) for name in names}
+    values = {name: np.concatenate([h.get(name, n) for h, n in zip(histories, unknown, strict=True)]) for name in names}
     return which, values
 
 

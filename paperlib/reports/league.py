@@ -136,10 +136,7 @@ def _mean(runs: Sequence[Run], name: str) -> float:
     return float(np.array([run.summary.get(name) for run in runs], float).mean())
 
 
-def _ratio(runs: Sequence[Run], base: Sequence[Run], *columns: str) -> float:
+def _ratio(runs: Sequence[Run], base: Sequence[Run], *names: str) -> float:
     """Return the sum of some columns in a round of these runs, over that of the base; medians of rounds, then runs."""
-
-    def usual(of_one: Sequence[Run]) -> Any:
-        return np.median([np.median(sum(run.history[column].to_numpy() for column in columns)) for run in of_one])
-
-    return float(usual(runs) / usual(base))
+    ours, theirs = ([np.median(sum(run.history[n].to_numpy() for n in names)) for run in one] for one in (runs, base))
+    return float(np.median(ours) / np.median(theirs))

@@ -51,7 +51,7 @@ class Finished(NamedTuple):
             rounds = shipped_runs.rounds(self.summary["digest"], self.file)
             return {str(name): rounds[name].to_numpy() for name in rounds.columns}
         rows = evaluated_rows(read_history(self.folder))
-        names = dict.fromkeys(chain(("round", "test_accuracy"), *dict.fromkeys(map(tuple, rows))))
+        names = dict.fromkeys(chain(("round", "test_accuracy"), *rows))
         return {name: [row.get(name) for row in rows] for name in names}
 
 

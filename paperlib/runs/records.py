@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from itertools import chain
 from math import isnan
 from pathlib import Path
 from types import UnionType
@@ -253,13 +252,13 @@ def _rows(content: bytes) -> list[Row]:
 
 
 def _are_rows(rows: list[Any]) -> bool:
-    if not set(map(type, rows)) <= {dict}:
+    if not all(type(row) is dict for row in rows):
         return False
-    alike: dict[tuple[str, ...], list[Row]] = {}
+    alike: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
     for row in rows:
-        alike.setdefault(tuple(row), []).append(row)
+        alike.setdefault(tuple(row), []).append(tuple(row.values()))
     return all(
-        IN_ROW.keys() <= set(names) and all(map(_is_column, names, zip(*map(dict.values, some), strict=True)))
+        IN_ROW.keys() <= set(names) and all(map(_is_column, names, zip(*some, strict=True)))
         for names, some in alike.items()
     )
 
@@ -267,8 +266,7 @@ def _are_rows(rows: list[Any]) -> bool:
 def _is_column(name: str, values: tuple[Any, ...]) -> bool:
     """Return True if a column of a history is valid; by functions of C, for a store may have millions of rounds."""
     if name == HITS:
-        counts: list[Any] = [0, *chain.from_iterable(values)] if set(map(type, values)) <= {list} else [None]
-        return set(map(type, counts)) == {int} and 0 == min(counts) <= max(counts) <= MOST
+        return all(type(one) is list and all(type(n) is int and 0 <= n <= MOST for n in one) for one in values)
     kinds = set(map(type, values))
     if not kinds <= NUMBERS or (int in kinds and max(abs(n) for n in values if type(n) is int) > MOST):
         return False
