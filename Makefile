@@ -1,5 +1,5 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-# Images for containers set it; then each of hundreds of processes would compile for seconds what it imports.
+# Many images of containers set this variable, and then each of hundreds of processes compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup reproduce test test-quick test-avx2 test-gpu test-faults soak test-browser test-notebooks flower lint bench studies site address lab hashes
@@ -25,8 +25,8 @@ test-quick: setup  ## the methods, their mathematics and the structure of the pa
 test-avx2: setup  ## with AVX-512: what touches every network, as on a processor without it
 	@if grep -q avx512f /proc/cpuinfo; then \
 	    ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
-	    .venv/bin/python -m pytest -q -n auto $(addprefix tests/networks/test_,cuts.py layers.py networks.py references.py) \
-        tests/federated/test_measures.py tests/oneshot/test_methods.py; \
+	    .venv/bin/python -m pytest -q -n auto tests/networks tests/federated/test_measures.py tests/oneshot/test_methods.py \
+	        --ignore-glob='*/test_initialisation.py' --ignore-glob='*/test_instruction_sets.py'; \
 	else echo "no AVX-512 here: all other tests are those of AVX2"; fi
 
 # Where there is no GPU, a pretend one that keeps to a GPU's rules; it must be loaded before torch, in its own process.

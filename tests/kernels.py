@@ -48,7 +48,7 @@ def _serve(arguments: list[str], cwd: str, env: dict[str, str], leader: Connecti
     launch_new_instance(arguments)
 
 
-# ResNet-18 returned to the system after every operation takes a third of the time.
+# Returning memory of ResNet-18's size to the system after every operation would take a third of the time.
 os.environ |= {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # Matplotlib reads it when it is imported
 CONTEXT.set_forkserver_preload(IMPORTED)

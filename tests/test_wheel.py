@@ -87,6 +87,12 @@ def test_shipped_results_are_listed_and_shown(paperlib):
     assert shown.returncode == 0 and "39 of 117 runs" not in shown.stdout and "39 of 39 runs are done" in shown.stdout
 
 
+def test_the_scorecard_is_written_below_the_working_folder(paperlib, tmp_path):
+    answer = paperlib("scorecard")
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert (tmp_path / "work/figures/scorecard.html").exists() and "GC-Fed" in answer.stdout
+
+
 def test_a_run_lies_in_the_working_folder_and_names_the_release(paperlib, tmp_path):
     answer = paperlib("run", "gc_fed", "T2", "--scale", "smoke", "--seeds", "1", "--only", "method=gc_fed")
     assert answer.returncode == 0, answer.stdout + answer.stderr

@@ -126,7 +126,7 @@ def _rounds(histories: Sequence[Mapping[str, np.ndarray]]) -> tuple[np.ndarray, 
     """Return the place of its run in the chunk for every evaluated round, and the rounds' numbers by name."""
     unknown = [np.full(len(history["round"]), np.nan) for history in histories]
     which = np.repeat(np.arange(len(histories)), list(map(len, unknown)))
-    names = dict.fromkeys(name for history in histories for name in history)
+    names = {name for history in histories for name in history}
     values = {name: np.concatenate([h.get(name, n) for h, n in zip(histories, unknown, strict=True)]) for name in names}
     return which, values
 
